@@ -17,19 +17,20 @@ from groundwork import files
 from groundwork.errors import IntegrityError
 
 _SUBDIR = re.compile(r"noarch|(linux|osx|win)-\w+")
+_PACKAGE = re.compile(rf"(?:{_SUBDIR.pattern})/(?!\.)[^/]*\.conda")
 
 
 def is_package(name: str) -> bool:
     """Return whether a path below a channel is a package file: ``linux-64/torch-1-0.conda``."""
-    subdir, _, file = name.partition("/")
-    return bool(_SUBDIR.fullmatch(subdir)) and "/" not in file and file.endswith(".conda") and file[0] != "."
+    return _PACKAGE.fullmatch(name) is not None
 
 
 def package_files(folder: Path) -> Iterator[Path]:
     """Yield all package files of a channel folder, except links and files behind links."""
     for subdir in subdirs(folder):
-        packages = subdir.glob("*.conda")
-        yield from sorted(path for path in packages if path.is_file() and not path.is_symlink())
+        for path in sorted(subdir.glob("*.conda")):
+            if path.is_file() and not path.is_symlink():
+                yield path
 
 
 def subdirs(folder: Path) -> list[Path]:
@@ -39,7 +40,9 @@ def subdirs(folder: Path) -> list[Path]:
 
 def entries(folder: Path) -> list[Path]:
     """Return the sorted entries of a folder; none if the path is a link or not a folder."""
-    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return sorted(folder.iterdir())
 
 
 def own_folder(path: Path) -> Path:
@@ -76,8 +79,10 @@ def make_readable(folder: Path) -> None:
     folders = subdirs(folder)
     for path in (folder, *folders):
         path.chmod(0o755)
-    indexes = (file for subdir in folders for file in subdir.glob("repodata*.json"))
-    for path in (*package_files(folder), *indexes):
+    readable = [*package_files(folder)]
+    for subdir in folders:
+        readable += subdir.glob("repodata*.json")
+    for path in readable:
         with files.open_regular(path) as file:
             os.fchmod(file.fileno(), 0o644)
 

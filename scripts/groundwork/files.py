@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -51,7 +51,14 @@ def writable(folder: Path, remedy: str) -> None:
 
 def existing_part(folder: Path) -> Path:
     """Return a folder, or the nearest one above it that exists."""
-    return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    return folder
+
+
+def _is_gone(pid: str) -> bool:
+    """Return whether a word of a file's name is the id of a process that has ended; other words are none."""
+    return pid.isdecimal() and not psutil.pid_exists(int(pid))
 
 
 def check_creatable(folder: Path, remedy: str) -> None:
@@ -98,15 +105,17 @@ def _remove_stale(target: Path) -> None:
         with contextlib.suppress(OSError):
             # processes of other hosts are unknown here, but change their files
             age = time.time() - leftover.lstat().st_ctime
-            if owner.isdecimal() and not psutil.pid_exists(int(owner)) and age > _STALE_SECONDS:
+            if age > _STALE_SECONDS and _is_gone(owner):
                 leftover.unlink()
 
 
 def write(path: Path, content: str | bytes, *, mode: int | None = None) -> None:
     """Write a file atomically, and create its folder; ``mode`` overrides the umask's permissions."""
+    if isinstance(content, str):
+        content = content.encode()
     with replacing(path, f"{path.name}.{os.getpid()}-{threading.get_ident()}.new") as temporary:
         with temporary.open("xb") as file:  # fails on a link that another program has made
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content)
         if mode is not None:
             temporary.chmod(mode)
 
@@ -118,8 +127,10 @@ def remove_unfinished(folder: Path, *, age: float = 0.0) -> None:
     """
     for path in folder.glob("*.new"):
         match = _UNFINISHED.search(path.name)
+        if match is None or not _is_gone(match[1]):
+            continue
         with contextlib.suppress(OSError):
-            if match and not psutil.pid_exists(int(match[1])) and time.time() - path.lstat().st_mtime >= age:
+            if time.time() - path.lstat().st_mtime >= age:
                 path.unlink()
 
 
@@ -132,12 +143,11 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.ExitStack() as opened:
-        folder, name = None, str(path)
+        folder = None
+        name = str(path)
         if below is not None:
             *names, name = path.relative_to(below).parts
-            for part, more in ((str(below), 0), *((part, os.O_NOFOLLOW) for part in names)):
-                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | more, dir_fd=folder)
-                opened.callback(os.close, folder)
+            folder = _open_folder(below, names, opened)
         try:
             descriptor = os.open(name, flags, dir_fd=folder)
         except OSError as error:
@@ -150,6 +160,17 @@ def open_regular(path: Path, *, below: Path | None = None, buffering: int = -1) 
         os.close(descriptor)
         raise IntegrityError(f"{path} is not a regular file", "delete it, or replace it by a file")
     return os.fdopen(descriptor, "rb", buffering)
+
+
+def _open_folder(below: Path, names: Iterable[str], opened: contextlib.ExitStack) -> int:
+    """Open a folder by the names that lead to it, none of which may be a link; ``opened`` closes it."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    folder = os.open(below, flags)
+    opened.callback(os.close, folder)
+    for name in names:
+        folder = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        opened.callback(os.close, folder)
+    return folder
 
 
 def read_text(path: Path, *, most: int = 64 << 20, errors: str = "strict") -> str:
@@ -235,7 +256,9 @@ def remove(path: Path) -> None:
 def former_name(name: str) -> str | None:
     """Return the former name of a folder that :func:`remove` was removing, maybe cut or empty; None of another one."""
     match = _REMOVED.fullmatch(name)
-    return match["name"] if match else None
+    if match is None:
+        return None
+    return match["name"]
 
 
 def sync(path: Path) -> None:
@@ -257,7 +280,9 @@ def intact(path: Path, *, digest: str, size: int, when: int) -> bool:
     """Return whether a file is unchanged; hash it only if its modification time differs."""
     try:
         status = path.stat()
-        return status.st_size == size and (status.st_mtime_ns == when or sha256(path) == digest)
+        if status.st_size != size:
+            return False
+        return status.st_mtime_ns == when or sha256(path) == digest
     except OSError:
         return False
 
@@ -299,8 +324,7 @@ def scratch(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(f"{_SCRATCH}*-*"):
         owner = leftover.name.removeprefix(_SCRATCH).partition("-")[0]
-        # a user's own folder may have such a name, but without a process id
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
+        if _is_gone(owner):
             shutil.rmtree(leftover, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{_SCRATCH}{os.getpid()}-") as name:
         yield Path(name)

@@ -10,7 +10,9 @@ from groundwork.debian_packages import install_command
 from groundwork.errors import PreflightError
 from groundwork.process import run
 
-_OLDEST, _SECONDS = 9, 30.0
+#: The oldest GCC that is looked for.
+_OLDEST = 9
+_SECONDS = 30.0
 #: In ``crt/host_config.h`` of a toolkit: ``#if __GNUC__ > 15``.
 _LIMIT = re.compile(r"^\s*#\s*if\s+__GNUC__\s*>\s*(\d+)", re.MULTILINE)
 #: In the output of ``g++ --version``: ``g++ (Debian 14.2.0-19) 14.2.0``, then the owner of the copyright.
@@ -23,8 +25,7 @@ def read_newest_gcc(include: Path) -> int | None:
         text = (include / "crt" / "host_config.h").read_text(errors="replace")
     except OSError:
         return None
-    match = _LIMIT.search(text)
-    return int(match[1]) if match else None
+    return _number(_LIMIT, text)
 
 
 def find_gcc_suffix(newest: int, path: str, *, compiler: str = "g++") -> str:
@@ -48,6 +49,14 @@ def find_gcc_suffix(newest: int, path: str, *, compiler: str = "g++") -> str:
 
 def _gcc_version(compiler: str, path: str) -> int | None:
     program = shutil.which(compiler, path=path)
-    shown = run([program, "--version"], timeout=_SECONDS).stdout if program else ""
-    match = _GCC.search(shown)
-    return int(match[1]) if match else None
+    if program is None:
+        return None
+    shown = run([program, "--version"], timeout=_SECONDS)
+    return _number(_GCC, shown.stdout)
+
+
+def _number(pattern: re.Pattern[str], text: str) -> int | None:
+    match = pattern.search(text)
+    if match is None:
+        return None
+    return int(match[1])

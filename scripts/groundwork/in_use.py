@@ -18,7 +18,8 @@ from groundwork.errors import name_lock
 
 #: The lock of files that configs share (channels, Debian roots, wheels). A config's own files have its name as lock.
 SHARED = "cache"
-_FOLDER, _MARK = "in-use", ".megabuild"
+_FOLDER = "in-use"
+_MARK = ".megabuild"
 #: Entries that a folder may have before it is marked; `clean` never removes them.
 _HARMLESS = frozenset({_FOLDER, "audit", "install-pyg", "logs", "others", "tmp", "lock"})
 
@@ -72,7 +73,8 @@ def mark(folder: Path) -> None:
     """Mark a folder as megabuild's, unless it already holds other files."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        if not is_marked(folder) and not {path.name for path in folder.iterdir()} - _HARMLESS:
+        names = {path.name for path in folder.iterdir()}
+        if names <= _HARMLESS:
             (folder / _MARK).touch()
 
 
@@ -90,5 +92,9 @@ def note_output(cache: Path, output: Path) -> None:
 
 def outputs(cache: Path) -> dict[Path, Path]:
     """Return the recorded output folders, with the files that record them."""
-    notes = sorted((cache / _FOLDER / "outputs").glob("*"))
-    return {Path(os.fsdecode(note.read_bytes())): note for note in notes if note.is_file()}
+    recorded: dict[Path, Path] = {}
+    for note in sorted((cache / _FOLDER / "outputs").glob("*")):
+        if note.is_file():
+            output = os.fsdecode(note.read_bytes())
+            recorded[Path(output)] = note
+    return recorded

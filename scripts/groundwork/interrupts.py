@@ -19,9 +19,8 @@ _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
 _FORM = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m(?:in)?)?(?:{_NUMBER}s)?")
 _LONGEST = 366 * 24 * 3600.0
 #: Time kept before the deadline to end compilers (five seconds), publish finished packages and write the summary.
-_RESERVE_SECONDS, _RESERVE_SHARE = 60.0, 0.1
-
-
+_RESERVE_SECONDS = 60.0
+_RESERVE_SHARE = 0.1
 #: Seconds after a signal in which others have no effect, and the time of the last one that had, by time.monotonic.
 _QUIET_SECONDS = 10.0
 _stopped_at = -_QUIET_SECONDS
@@ -88,9 +87,7 @@ class Deadline:
 
 def parse_deadline(text: str) -> Deadline:
     """Parse a duration such as ``5h30m``, counted from the start of this process. Raises UsageError."""
-    match = _FORM.fullmatch(text.strip().lower())
-    hours, minutes, seconds = (float(group or 0) for group in match.groups()) if match else (0.0, 0.0, 0.0)
-    whole = hours * 3600 + minutes * 60 + seconds
+    whole = _seconds(text.strip().lower())
     if not 0 < whole <= _LONGEST:
         raise UsageError(
             f"--deadline: '{text}' is not a duration of up to a year", "write 5h30m, 90m or 3600s"
@@ -98,3 +95,12 @@ def parse_deadline(text: str) -> Deadline:
     passed = max(0.0, time.time() - psutil.Process().create_time())
     reserve = min(_RESERVE_SECONDS, whole * _RESERVE_SHARE)
     return Deadline(text=text.strip(), stop_at=time.monotonic() + whole - reserve - passed)
+
+
+def _seconds(text: str) -> float:
+    """Return a duration in seconds; 0 for another text."""
+    match = _FORM.fullmatch(text)
+    if match is None:
+        return 0.0
+    hours, minutes, seconds = (float(group or 0) for group in match.groups())
+    return hours * 3600 + minutes * 60 + seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,12 +11,15 @@ from groundwork.machine import Machine
 from groundwork.text import counted
 
 #: Measured peaks of one compile with PyTorch 2.13's headers and g++ 12: g++ takes 2.2 to 2.5 GB, nvcc 3.1 GB.
-_GXX_BYTES, _NVCC_BYTES = 2_600_000_000, 3_300_000_000
+_GXX_BYTES = 2_600_000_000
+_NVCC_BYTES = 3_300_000_000
 
 
 def bytes_per_compile(*, cuda: bool) -> int:
     """Return the bytes of memory that one compile of an extension needs at most."""
-    return _NVCC_BYTES if cuda else _GXX_BYTES
+    if cuda:
+        return _NVCC_BYTES
+    return _GXX_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,17 +44,28 @@ def compile_jobs(
     """
     if requested is not None:
         return Jobs(count=requested, reason="set by --jobs")
-    for name in ("CPU_COUNT", "MAX_JOBS"):
-        if text := (environ or {}).get(name, "").strip():
-            if not text.isdecimal() or int(text) < 1:
-                raise UsageError(f"{name}: '{text}' is not a positive number", f"correct or unset {name}")
-            return Jobs(count=int(text), reason=f"set by {name}")
+    chosen = _of_variables(environ or {})
+    if chosen is not None:
+        return chosen
     free = min(machine.memory_free, most or machine.memory_free)
     fitting = max(1, free // max(1, bytes_per_job))  # 0: unknown
+    cores = counted(machine.cores, "core")
     if fitting >= machine.cores:
-        return Jobs(count=machine.cores, reason=counted(machine.cores, "core"))
-    reason = f"memory for {counted(fitting, 'job')} of {bytes_per_job / 2**30:.1f} GiB"
-    return Jobs(count=fitting, reason=f"{reason} on {counted(machine.cores, 'core')}")
+        return Jobs(count=machine.cores, reason=cores)
+    reason = f"memory for {counted(fitting, 'job')} of {bytes_per_job / 2**30:.1f} GiB on {cores}"
+    return Jobs(count=fitting, reason=reason)
+
+
+def _of_variables(environ: Mapping[str, str]) -> Jobs | None:
+    """Return the number that a variable sets, if one does; raises UsageError."""
+    for name in ("CPU_COUNT", "MAX_JOBS"):
+        text = environ.get(name, "").strip()
+        if not text:
+            continue
+        if not text.isdecimal() or int(text) < 1:
+            raise UsageError(f"{name}: '{text}' is not a positive number", f"correct or unset {name}")
+        return Jobs(count=int(text), reason=f"set by {name}")
+    return None
 
 
 class Budget:
@@ -61,12 +76,15 @@ class Budget:
 
     def __init__(self, count: int, *, tasks: int = 1, heavy_jobs: int = 0) -> None:
         self.heavy_jobs = heavy_jobs
-        self._count, self._tasks, self._taken = count, tasks, 0
+        self._count = count
+        self._tasks = tasks
+        self._taken = 0
 
     def acquire(self, *, last: bool) -> int:
         """Return a task's share, 0 if no job is free; the last task to start gets all free jobs."""
-        free = max(0, self._count - self._taken)
-        share = free if last else min(free, -(-self._count // self._tasks))
+        share = max(0, self._count - self._taken)
+        if not last:
+            share = min(share, math.ceil(self._count / self._tasks))
         self._taken += share
         return share
 

@@ -11,24 +11,39 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
-_CGROUP, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-#: For version 2 and 1 of cgroups: controller, files with the limit and the use, and the free part of the use.
+_PROC = Path("/proc")
+_VMSTAT = Path("/proc/vmstat")
+_OWN_GROUPS = Path("/proc/self/cgroup")
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+class _MemoryFiles(NamedTuple):
+    """Where a version of cgroups has the memory of a group."""
+
+    controller: str  #: of version 1
+    limit: str  #: file
+    use: str  #: file
+    inactive: str  #: part of the use that the kernel frees on demand, in ``memory.stat``
+
+
 _MEMORY_FILES = (
-    ("", "memory.max", "memory.current", "inactive_file"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    _MemoryFiles("", "memory.max", "memory.current", "inactive_file"),
+    _MemoryFiles("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-_PROC, _VMSTAT = Path("/proc"), Path("/proc/vmstat")
 #: Value of vm.overcommit_memory (proc(5)): allocations fail, and the kernel kills no program for want of memory.
 _STRICT = 2
 #: A disk with less free is full. File systems without a limit on files report 0 of 0.
-_LEAST_BYTES, _LEAST_FILES = 50_000_000, 100
+_LEAST_BYTES = 50_000_000
+_LEAST_FILES = 100
 #: Processes with the same id and start times closer than this are the same process: setting the clock moves both.
 _SAME_SECONDS = 60.0
 #: Free memory is sampled once a second, for half a minute.
-_SAMPLE_SECONDS, _SAMPLES = 1.0, 30
+_SAMPLE_SECONDS = 1.0
+_SAMPLES = 30
 #: Free share of memory below which daemons such as earlyoom and systemd-oomd kill; the kernel does not count these.
 _LITTLE = 0.1
 #: Finds a program's own message of a failed allocation, and a batch system's of a kill for want of memory; not
@@ -73,32 +88,48 @@ class Machine:
 def measure(cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> Machine:
     """Measure the machine within the limits of this process's cgroups (version 2 or 1) and their ancestors."""
     memory = psutil.virtual_memory()
-    total, free = int(memory.total), int(memory.available)
-    cores = float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    for controller, maximum, current, inactive in _MEMORY_FILES:
-        for group in _groups(cgroup, own, controller):
-            limit = _number(group / maximum)
+    total = int(memory.total)
+    free = int(memory.available)
+    for files in _MEMORY_FILES:
+        for group in _groups(cgroup, own, files.controller):
+            limit = _number(group / files.limit)
             if 0 < limit < memory.total:
                 # the page cache counts as used, but the kernel frees inactive pages on demand
-                cached = re.search(rf"^{inactive} (\d+)$", _read(group / "memory.stat"), re.MULTILINE)
-                used = _number(group / current) - (int(cached[1]) if cached else 0)
-                total, free = min(total, limit), min(free, max(0, limit - max(0, used)))
+                cached = _field(group / "memory.stat", files.inactive) or 0
+                used = max(0, _number(group / files.use) - cached)
+                total = min(total, limit)
+                free = min(free, max(0, limit - used))
+    return Machine(cores=_cores(cgroup, own), memory=total, memory_free=free)
+
+
+def _cores(cgroup: Path, own: Path) -> int:
+    cores = float(_usable_processors())
     quotas = [_read(group / "cpu.max") for group in _groups(cgroup, own)]
-    quotas += [
-        f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}"
-        for group in _groups(cgroup, own, "cpu")
-    ]
-    for quota in filter(None, (re.match(r"(\d+)\s+(\d+)", text) for text in quotas)):
-        cores = min(cores, int(quota[1]) / int(quota[2]))
-    return Machine(cores=max(1, int(cores + 0.5)), memory=total, memory_free=free)
+    for group in _groups(cgroup, own, "cpu"):
+        quotas.append(f"{_read(group / 'cpu.cfs_quota_us')} {_read(group / 'cpu.cfs_period_us')}")
+    for quota in quotas:
+        match = re.match(r"(\d+)\s+(\d+)", quota)
+        if match is not None:
+            cores = min(cores, int(match[1]) / int(match[2]))
+    return max(1, int(cores + 0.5))
+
+
+def _usable_processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _groups(cgroup: Path, own: Path, controller: str = "") -> list[Path]:
     """Return the folders of this process's cgroup and its ancestors; version 1 has a tree for each controller."""
     cgroup /= controller
-    kind = rf"\d+:(?:[^:\n]*,)?{controller}(?:,[^:\n]*)?" if controller else "0:"
+    kind = "0:"
+    if controller:
+        kind = rf"\d+:(?:[^:\n]*,)?{controller}(?:,[^:\n]*)?"
     match = re.search(rf"^{kind}:/(.*)$", _read(own), re.MULTILINE)
-    folder = cgroup / match[1] if match and ".." not in match[1] else cgroup
+    folder = cgroup
+    if match and ".." not in match[1]:
+        folder /= match[1]
     return [path for path in (folder, *folder.parents) if path.is_relative_to(cgroup)]
 
 
@@ -112,7 +143,17 @@ def _read(path: Path) -> str:
 def _number(path: Path) -> int:
     """Return the number in a file; 0 for a missing file or the word "max"."""
     text = _read(path).strip()
-    return int(text) if text.isdecimal() else 0
+    if not text.isdecimal():
+        return 0
+    return int(text)
+
+
+def _field(path: Path, name: str) -> int | None:
+    """Return the number after a name in a file with a name in each line; None if it has none."""
+    match = re.search(rf"^{name}:? +(\d+)(?: kB)?$", _read(path), re.MULTILINE)
+    if match is None:
+        return None
+    return int(match[1])
 
 
 def machine_platform() -> str:
@@ -139,7 +180,10 @@ def forbids_programs(folder: Path) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    return existing
 
 
 def is_full(folder: Path) -> bool:
@@ -162,7 +206,8 @@ def is_running(pid: int, since: float) -> bool:
 
 def tree_memory(root: int) -> int:
     """Return the resident bytes of a process and its descendants, from proc(5); 0 without /proc."""
-    queue, pages = [str(root)], 0
+    queue = [str(root)]
+    pages = 0
     while queue:
         process = _PROC / queue.pop()
         with contextlib.suppress(OSError, ValueError, IndexError):  # the process ended meanwhile
@@ -181,19 +226,23 @@ def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OW
     paths = [vmstat]
     paths += [group / "memory.events" for group in _groups(cgroup, own)]
     paths += [group / "memory.oom_control" for group in _groups(cgroup, own, "memory")]
-    kills = [kill for path in paths for kill in re.findall(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)]
-    return sum(map(int, kills)) if kills else None
+    total = None
+    for path in paths:
+        kills = _field(path, "oom_kill")
+        if kills is not None:
+            total = (total or 0) + kills
+    return total
 
 
 def committable(proc: Path = _PROC) -> float:
     """Return the share of memory that programs may still allocate where the kernel promises no more than it has."""
     if _number(proc / "sys" / "vm" / "overcommit_memory") != _STRICT:
         return 1.0
-    amounts = dict(
-        re.findall(r"^(CommitLimit|Committed_AS): +(\d+) kB$", _read(proc / "meminfo"), re.MULTILINE)
-    )
-    limit, used = (int(amounts.get(name, 0)) for name in ("CommitLimit", "Committed_AS"))
-    return max(0, limit - used) / limit if limit else 1.0
+    limit = _field(proc / "meminfo", "CommitLimit")
+    used = _field(proc / "meminfo", "Committed_AS")
+    if not limit:
+        return 1.0
+    return max(0, limit - (used or 0)) / limit
 
 
 class MemoryWatch:

@@ -7,7 +7,7 @@ submodules (``pyg-lib``, ``METIS``).
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -17,13 +17,26 @@ from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_unreachable
 from pyg_extensions.fetch_sources import download
 from pyg_extensions.find_wheel import fetch
-from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, release
+from pyg_extensions.table import (
+    EXTENSIONS,
+    Checkout,
+    Extension,
+    ExtensionRelease,
+    Variant,
+    release,
+    value_of,
+)
 
 BASE = "pyg_source_base"
 METIS = "pyg_sparse_metis"
+_NO_METIS = "none"
+_NO_FOLDER = ("", "None")  # values of a key that names no checkout
+_A_REPOSITORY = EXTENSIONS[0].repository  # all are on the same host: one address tells whether it answers
 _REMEDY = "put its sources into DIR and pass --pyg-sources DIR (docs/firewall.md)"
 _LARGEST = 64 << 20  # bytes of an archive
 _ASKING = 6.0  # seconds to wait for an address to answer
+
+_Releases = Mapping[str, ExtensionRelease]  # by conda's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +66,8 @@ def find(recipes: Collection[str], variant: Variant, given: str | None, cache: P
 
     Raises UsageError: ``given`` is neither a URL nor a folder.
     """
-    wanted = (extension for extension in EXTENSIONS if extension.conda in recipes)
-    extensions = sorted(wanted, key=lambda extension: extension.conda)
+    by_name = {extension.conda: extension for extension in EXTENSIONS}
+    extensions = [by_name[name] for name in sorted(recipes) if name in by_name]
     search = _Search(extensions, variant, given)
     search.archives(cache)
     for extension in extensions:
@@ -69,83 +82,124 @@ class _Search:
         self.found = Sources()
         self._extensions = extensions
         self._variant = variant
-        self._url = given if given and "://" in given else None
-        self._folder = Path(given).absolute() if given and not self._url else None
-        if self._folder and not self._folder.is_dir():
-            raise UsageError(f"{self._folder}: no such folder", "pass a folder or a URL to --pyg-sources")
+        self._url: str | None = None
+        self._folder: Path | None = None
+        if given and "://" in given:
+            self._url = given
+        elif given:
+            self._folder = Path(given).absolute()
+            if not self._folder.is_dir():
+                raise UsageError(f"{self._folder}: no such folder", "pass a folder or a URL to --pyg-sources")
         self._why = functools.cache(lambda address: why_unreachable(address, _ASKING))
 
     def archives(self, cache: Path) -> None:
         """Find archives in the user's folder, at the user's or the variant's address, or on pip's index."""
-        releases = {extension.conda: release(extension, self._variant) for extension in self._extensions}
-        wanted = {name: listed for name, listed in releases.items() if listed.sha256}
-        found, folder = self.found, self._folder
-        if folder and (there := {name for name in wanted if wanted[name].within(folder)}):
-            found.overrides[BASE] = (folder.as_uri(),)
-            lacking = wanted.keys() - there
-            found.left_out.update(
-                (name, f"{folder} has no {wanted[name].archive}") for name in sorted(lacking)
-            )
+        wanted = self._published()
+        if self._folder and self._use_folder(self._folder, wanted):
             return
-        if self._url and redact.address(self._url) != self._url:
-            self._download_with_login(self._url, list(wanted.values()), cache)
+        if self._url is None:
+            self._use_usual_address(wanted, cache)
+        elif redact.address(self._url) != self._url:
+            self._download_with_login(self._url, wanted, cache)
+        else:
+            self.found.overrides[BASE] = (self._url,)
+            if reason := self._why_no_archive(self._url, wanted):
+                self._leave_out(wanted, reason)
+
+    def _published(self) -> _Releases:
+        """Return the releases that have a source archive."""
+        wanted = {}
+        for extension in self._extensions:
+            listed = release(extension, self._variant)
+            if listed.sha256:
+                wanted[extension.conda] = listed
+        return wanted
+
+    def _use_folder(self, folder: Path, wanted: _Releases) -> bool:
+        """Use the archives of the user's folder; return False if it has none, but perhaps checkouts."""
+        lacking = [name for name, listed in wanted.items() if not listed.within(folder)]
+        if len(lacking) == len(wanted):
+            return False
+        self.found.overrides[BASE] = (folder.as_uri(),)
+        for name in sorted(lacking):
+            self.found.left_out[name] = f"{folder} has no {wanted[name].archive}"
+        return True
+
+    def _use_usual_address(self, wanted: _Releases, cache: Path) -> None:
+        """Leave the archives to the engine if the variant's address answers; else download them from pip's index."""
+        reason = self._why_no_archive(value_of(self._variant, BASE), wanted)
+        if not reason:
             return
-        if self._url:
-            found.overrides[BASE] = (self._url,)
-        base = self._url or self._variant.get(BASE, ("",))[0]
+        try:
+            folder = download(list(wanted.values()), cache)
+        except (ProviderError, IntegrityError) as error:
+            self._leave_out(wanted, f"{reason}; {error.message}")
+            return
+        self.found.overrides[BASE] = (folder.as_uri(),)
+        self.found.notes.update(dict.fromkeys(wanted, "source archives come from pip's index"))
+
+    def _why_no_archive(self, base: str, wanted: _Releases) -> str:
+        """Return why the archives below an address cannot be fetched, or an empty string."""
         if not wanted or base.startswith("file:"):
-            return
+            return ""
         # all archives are on the same index: one address tells whether it answers
         first = next(iter(wanted.values()))
-        reason = self._why(f"{base}/{first.name}/{first.archive}")
-        if reason and not self._url:
-            try:
-                found.overrides[BASE] = (download(list(wanted.values()), cache).as_uri(),)
-                found.notes.update(dict.fromkeys(wanted, "source archives come from pip's index"))
-                return
-            except (ProviderError, IntegrityError) as error:
-                reason = f"{reason}; {error.message}"
-        if reason:
-            reason = f"its source archive cannot be reached ({reason}): {_REMEDY}"
-            found.left_out.update(dict.fromkeys(wanted, reason))
+        return self._why(f"{base}/{first.name}/{first.archive}")
 
-    def _download_with_login(self, url: str, wanted: Sequence[ExtensionRelease], cache: Path) -> None:
+    def _download_with_login(self, url: str, wanted: _Releases, cache: Path) -> None:
         """Download the archives here: the engine would write the address, with its password, into the packages."""
         folder = cache / "sdists"
         try:
-            for one in wanted:
+            for one in wanted.values():
                 fetch(archive_address(url, one), folder / one.archive, one.sha256, limit=_LARGEST)
         except (ProviderError, IntegrityError) as error:
-            reason = f"its source archive cannot be reached ({error.message}): {_REMEDY}"
-            self.found.left_out.update((one.conda, reason) for one in self._extensions if one.has_sdist)
+            self._leave_out(wanted, error.message)
         else:
             self.found.overrides[BASE] = (folder.as_uri(),)
 
+    def _leave_out(self, names: Iterable[str], reason: str) -> None:
+        text = f"its source archive cannot be reached ({reason}): {_REMEDY}"
+        self.found.left_out.update(dict.fromkeys(names, text))
+
     def commit(self, extension: Extension) -> None:
         """Use the commit that an archive was made from if the archive cannot be reached."""
-        name, key, commit = extension.conda, f"{extension.key}_git", release(extension, self._variant).commit
-        # all repositories are on the same host: one address tells whether it answers
-        if key in self._variant and name in self.found.left_out and not self._why(EXTENSIONS[1].repository):
-            self.found.overrides[key] = (extension.git,)
-            source = f"commit {commit[:12]} of {extension.repository}"
-            self.found.notes[name] = f"{name}'s source archive cannot be reached: using {source}"
-            del self.found.left_out[name]
+        name = extension.conda
+        if name not in self.found.left_out or extension.git_key not in self._variant:
+            return
+        if self._why(_A_REPOSITORY):
+            return
+        self.found.overrides[extension.git_key] = (extension.git,)
+        commit = release(extension, self._variant).commit
+        source = f"commit {commit[:12]} of {extension.repository}"
+        self.found.notes[name] = f"{name}'s source archive cannot be reached: using {source}"
+        del self.found.left_out[name]
 
     def checkout(self, extension: Extension) -> None:
         """Find sources that are a git checkout: in the user's folder, in the variant's folder, or upstream."""
-        about, name, found = extension.checkout, extension.conda, self.found
-        if about is None or (extension.has_sdist and self._variant.get(METIS, ("none",))[0] == "none"):
+        checkout = extension.checkout
+        if checkout is None:
             return
-        named = self._variant.get(about.key, ("None",))[0]
-        local = about.within(self._folder) if self._folder else None
-        if local is None and named not in ("None", ""):
-            local = Path(named)
+        optional = extension.has_sdist  # METIS, without which torch_sparse can be built
+        if optional and value_of(self._variant, METIS, _NO_METIS) == _NO_METIS:
+            return
+        name = extension.conda
+        local = self._local_checkout(checkout)
         if local is not None:
-            found.overrides[about.key] = (str(local),)
-            found.folders[name] = local
-        elif reason := self._why(about.repository):
-            if extension.has_sdist:
-                found.overrides[METIS] = ("none",)
-                found.notes[name] = f"METIS's repository cannot be reached ({reason}): building without METIS"
-            else:
-                found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
+            self.found.overrides[checkout.key] = (str(local),)
+            self.found.folders[name] = local
+            return
+        reason = self._why(checkout.repository)
+        if reason and optional:
+            self.found.overrides[METIS] = (_NO_METIS,)
+            note = f"METIS's repository cannot be reached ({reason}): building without METIS"
+            self.found.notes[name] = note
+        elif reason:
+            self.found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
+
+    def _local_checkout(self, checkout: Checkout) -> Path | None:
+        """Return the checkout in the user's folder, or the folder that the variant names."""
+        local = checkout.within(self._folder) if self._folder else None
+        named = value_of(self._variant, checkout.key)
+        if local is None and named not in _NO_FOLDER:
+            local = Path(named)
+        return local

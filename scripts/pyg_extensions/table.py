@@ -23,6 +23,7 @@ from groundwork.text import suggest
 
 _SECONDS_PER_CUDA_FILE = 30
 _SECONDS_PER_ARCH = 25
+_NO_ARCH = ("", "None")  # in the lists of configs without CUDA
 
 Variant = Mapping[str, tuple[str, ...]]
 
@@ -37,7 +38,10 @@ class Checkout:
 
     def within(self, folder: Path) -> Path | None:
         """Return the checkout in a folder of sources, if it has one."""
-        return next((folder / name for name in self.folders if (folder / name).is_dir()), None)
+        for name in self.folders:
+            if (folder / name).is_dir():
+                return folder / name
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,40 +54,60 @@ class Extension:
     repository: str  #: upstream's
     cpp_seconds: int  #: CPU seconds of compiling its C++ for one Python with an empty object cache
     cuda_files: int  #: number of files that nvcc compiles
+    #: whether upstream publishes source archives; if not, the sources are only in a checkout
+    has_sdist: bool = True
+    uses_cmake: bool = False  #: whether its setup.py runs CMake
     #: sources that come as a git checkout: all of pyg-lib, and METIS for torch_sparse
     checkout: Checkout | None = None
 
     @property
-    def has_sdist(self) -> bool:
-        """Whether upstream publishes source archives; if not, the sources are only in a checkout."""
-        return self.conda != "pyg-lib"
+    def short_name(self) -> str:
+        """``scatter``, which users may write for it."""
+        return self.key.removeprefix("pyg_")
 
     @property
     def git(self) -> str:
         """The address for ``git clone``."""
         return f"{self.repository}.git"
 
+    @property
+    def git_key(self) -> str:
+        """The variant key that names a repository to build from in place of an archive."""
+        return f"{self.key}_git"
+
     def checkout_within(self, folder: Path) -> Path | None:
         """Return the checkout of the extension itself in a folder of sources, if it has one."""
-        checkouts = (folder / self.conda, folder / self.name)
-        return next((checkout for checkout in checkouts if (checkout / "setup.py").is_file()), None)
+        for name in (self.conda, self.name):
+            if (folder / name / "setup.py").is_file():
+                return folder / name
+        return None
 
     def able(self, archs: Sequence[str]) -> tuple[str, ...]:
         """Return those of the GPU architectures that it can be compiled for."""
         oldest = float(KERNELS[self.name].oldest)
-        return tuple(arch for arch in archs if float(arch.partition("+")[0].rstrip("af")) >= oldest)
+        return tuple(arch for arch in archs if _number(arch) >= oldest)
 
     def cpu_seconds(self, archs: int) -> int:
         """Return the CPU seconds of compiling it for one Python and this number of GPU architectures (CPU: 0)."""
-        per_file = _SECONDS_PER_CUDA_FILE + _SECONDS_PER_ARCH * archs if archs else 0
+        if not archs:
+            return self.cpp_seconds
+        per_file = _SECONDS_PER_CUDA_FILE + _SECONDS_PER_ARCH * archs
         return self.cpp_seconds + self.cuda_files * per_file
 
 
-#: In the order of installation: torch_sparse imports torch_scatter; the extensions that upstream retires come last.
+def _number(arch: str) -> float:
+    """Return 9.0 for ``9.0``, ``9.0a`` and ``9.0+PTX``."""
+    return float(arch.partition("+")[0].rstrip("af"))
+
+
+#: The registry: a new extension is a row here and a recipe. ``test_extensions_sources.py`` names each other file that
+#: needs a line about it. In the order of installation: torch_sparse imports torch_scatter; the extensions that upstream
+#: retires come last.
 EXTENSIONS = (
     Extension(
         conda="pyg-lib", name="pyg_lib", key="pyg_lib",
         repository="https://github.com/pyg-team/pyg-lib", cpp_seconds=800, cuda_files=14,
+        has_sdist=False, uses_cmake=True,
         checkout=Checkout(
             key="pyg_lib_source_path", folders=("pyg-lib", "pyg_lib"),
             repository="https://github.com/pyg-team/pyg-lib.git",
@@ -129,8 +153,10 @@ class ExtensionRelease:
     def within(self, folder: Path) -> Path | None:
         """Return the archive in a folder, which has the index's layout or is flat as ``pip download`` writes it."""
         dashed = self.archive.replace(self.name, self.name.replace("_", "-"), 1)
-        names = (f"{self.name}/{self.archive}", self.archive, dashed)
-        return next((folder / name for name in names if (folder / name).is_file()), None)
+        for name in (f"{self.name}/{self.archive}", self.archive, dashed):
+            if (folder / name).is_file():
+                return folder / name
+        return None
 
 
 def find(name: str) -> Extension:
@@ -140,24 +166,33 @@ def find(name: str) -> Extension:
     """
     word = re.sub(r"[-_.]+", "_", name.strip().lower())
     for extension in EXTENSIONS:
-        if word in (extension.name, extension.conda.replace("-", "_"), extension.key.removeprefix("pyg_")):
+        if word in (extension.name, extension.conda.replace("-", "_"), extension.short_name):
             return extension
-    short = [extension.key.removeprefix("pyg_") for extension in EXTENSIONS]
+    known = [extension.short_name for extension in EXTENSIONS]
     word = word.removeprefix("pytorch_").removeprefix("torch_")
-    raise UsageError(f"{name}: unknown extension", suggest(word, short))
+    raise UsageError(f"{name}: unknown extension", suggest(word, known))
 
 
 def matrix() -> Variant:
     """Return the keys and values of one config; those of the extensions are the same in all configs."""
-    text = Path(__file__).with_name("recipe").joinpath("variant.yaml").read_text(encoding="utf-8")
-    return {key: tuple(map(str, values)) for key, values in YAML(typ="safe", pure=True).load(text).items()}
+    path = Path(__file__).with_name("recipe") / "variant.yaml"
+    document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    return {key: tuple(map(str, values)) for key, values in document.items()}
+
+
+def value_of(variant: Variant, key: str, default: str = "") -> str:
+    """Return a key's only value, or the first of several."""
+    return variant.get(key, (default,))[0]
 
 
 def release(extension: Extension, variant: Variant) -> ExtensionRelease:
     """Return an extension's release from a config's keys and values."""
-    names = ("version", "sha256", "commit")
-    values = {name: variant.get(f"{extension.key}_{name}", ("",))[0] for name in names}
-    return ExtensionRelease(name=extension.name, **values)
+    return ExtensionRelease(
+        name=extension.name,
+        version=value_of(variant, f"{extension.key}_version"),
+        sha256=value_of(variant, f"{extension.key}_sha256"),
+        commit=value_of(variant, f"{extension.key}_commit"),
+    )
 
 
 def recipes(root: Path) -> dict[str, Path]:
@@ -171,6 +206,7 @@ def archs_of(variant: Variant) -> tuple[str, ...]:
     key = "torch_cuda_arch_list"
     # conda-smithy's configs have one list for each version of CUDA; the recipe chooses among them
     if key not in variant:
-        key += f"_{accelerator(variant.get('cuda_compiler_version', ('None',))[0])}"
-    listed = variant.get(key, ("",))[0]
-    return tuple(arch for arch in re.split(r"[;, ]", listed) if arch not in ("", "None"))
+        cuda_version = value_of(variant, "cuda_compiler_version", "None")
+        key = f"{key}_{accelerator(cuda_version)}"
+    listed = value_of(variant, key)
+    return tuple(arch for arch in re.split(r"[;, ]", listed) if arch not in _NO_ARCH)

@@ -20,8 +20,10 @@ from groundwork.process import run
 from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
 
-_CLONE_SECONDS, _ASK_SECONDS = 600.0, 30.0
-_LARGEST = 64 << 20  # bytes; the four archives have at most 0.2 MB
+_CLONE_SECONDS = 600.0
+_ASK_SECONDS = 30.0
+_NOT_SOURCES = (".git", "build", "dist")  # folders of a checkout
+_LARGEST = 64 << 20  # bytes; the archives have at most 0.2 MB
 
 
 def download(
@@ -53,17 +55,20 @@ def _address(wanted: ExtensionRelease, where: Configured) -> str:
 
 def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:
     """Return an identifier of the sources that :func:`unpack_sources` would use, without fetching them."""
-    if folder:
-        if archive := wanted.within(folder):
-            return files.sha256(archive)
-        if checkout := extension.checkout_within(folder):
-            digest = hashlib.sha256()
-            for path in sorted(checkout.rglob("*")):
-                inside = path.relative_to(checkout)
-                if path.is_file() and inside.parts[0] not in (".git", "build", "dist"):
-                    digest.update(f"{inside}\0{files.sha256(path)}\0".encode())
-            return digest.hexdigest()
+    if folder and (archive := wanted.within(folder)):
+        return files.sha256(archive)
+    if folder and (checkout := extension.checkout_within(folder)):
+        return _hash_checkout(checkout)
     return wanted.sha256 or f"{extension.repository} {wanted.version}"
+
+
+def _hash_checkout(checkout: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(checkout.rglob("*")):
+        inside = path.relative_to(checkout)
+        if path.is_file() and inside.parts[0] not in _NOT_SOURCES:
+            digest.update(f"{inside}\0{files.sha256(path)}\0".encode())
+    return digest.hexdigest()
 
 
 def unpack_sources(
@@ -87,17 +92,24 @@ def unpack_sources(
     lacking = f"{extension.name} {wanted.version}: no sources"
     if archive is None and not extension.has_sdist:
         return _clone(extension, wanted.version, work / "checkout", lacking, only_try=only_try)
-    try:
-        archive = archive or download([wanted], cache, indexes) / wanted.archive
-    except ProviderError as error:
-        remedy = f"{error.remedy}, or pass a folder with the archive: --pyg-sources DIR"
-        raise ProviderError(f"{lacking}: {error.message}", remedy) from error
+    if archive is None:
+        try:
+            archive = download([wanted], cache, indexes) / wanted.archive
+        except ProviderError as error:
+            remedy = f"{error.remedy}, or pass a folder with the archive: --pyg-sources DIR"
+            raise ProviderError(f"{lacking}: {error.message}", remedy) from error
     check_sha256(archive, wanted.sha256)
-    archives.unpack(archive, work / "unpacked")
-    setups = sorted((work / "unpacked").glob("*/setup.py"))
-    if any((work / "unpacked").glob("*/PKG-INFO")) and not any((work / "unpacked").rglob("*.cpp")):
+    return _unpack_archive(archive, extension, work / "unpacked")
+
+
+def _unpack_archive(archive: Path, extension: Extension, target: Path) -> Path:
+    """Unpack an archive and return the folder with its setup.py."""
+    archives.unpack(archive, target)
+    is_sdist = any(target.glob("*/PKG-INFO"))
+    if is_sdist and not any(target.rglob("*.cpp")):
         fault = empty(extension.name)
         raise IntegrityError(f"{archive.name}: {fault.reason}", fault.remedy)
+    setups = sorted(target.glob("*/setup.py"))
     if not setups:
         raise IntegrityError(f"{archive.name}: no setup.py", "download the archive again")
     return setups[0].parent
@@ -113,18 +125,21 @@ def _copy_checkout(checkout: Path, target: Path) -> Path:
 
 
 def _clone(extension: Extension, version: str, target: Path, lacking: str, *, only_try: bool) -> Path:
-    words = ["ls-remote", "--exit-code", extension.git, f"refs/tags/{version}"]
-    if not only_try:
+    if only_try:
+        words = ["ls-remote", "--exit-code", extension.git, f"refs/tags/{version}"]
+        timeout = _ASK_SECONDS
+    else:
         words = ["clone", "--quiet", "--depth", "1", "--branch", version]
         words += ["--recurse-submodules", "--shallow-submodules", extension.git, str(target)]
+        timeout = _CLONE_SECONDS
     remedy = f"put a checkout with its submodules into DIR/{extension.conda} and pass --pyg-sources DIR"
     git = shutil.which("git")
     if git is None:
         raise ProviderError(f"{lacking}: git is not installed", f"install git, or {remedy}")
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0"}
-    timeout = _ASK_SECONDS if only_try else _CLONE_SECONDS
     done = run([git, "-c", "advice.detachedHead=false", *words], timeout=timeout, environ=environ)
     if done.returncode != 0:
-        errors = re.findall(r"^(?:fatal|error): (.*)", done.stderr, re.MULTILINE)
-        raise ProviderError(f"{lacking}: {(errors or ['git failed, or took too long'])[-1]}", remedy)
+        causes = ["git failed, or took too long"]
+        causes += re.findall(r"^(?:fatal|error): (.*)", done.stderr, re.MULTILINE)
+        raise ProviderError(f"{lacking}: {causes[-1]}", remedy)
     return target

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cuda_code.judge import empty
@@ -17,6 +18,9 @@ from groundwork.network.index import Configured, File, local_path
 from groundwork.wheel_file import why_broken
 from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting
 from pyg_extensions.table import Extension
+
+if TYPE_CHECKING:
+    from gpu_tools.verify.check import LibraryVerdict  # slow to import
 
 _FOLDER = "pyg-wheels"
 _TIMEOUTS = Timeouts(read=20.0, total=900.0)  # a wheel with kernels for many GPUs has tens of megabytes
@@ -171,11 +175,18 @@ def find_fault(path: Path, wanted: WheelRequirements) -> str:
     mine = [library for library in verdict.libraries if wanted.extension.name in Path(library.path).parts]
     if not any(library.path.endswith(".so") for library in mine):
         return f"has {empty(wanted.extension.name).reason}"
-    # an unknown verdict is settled after the installation, by importing the extension
-    wrong = [library for library in mine if not (library.ok or library.unknown)]
-    if not wrong:
+    wrong = _first_wrong(mine)
+    if wrong is None:
         return ""
-    return f"does not fit ({Path(wrong[0].path).name}: {wrong[0].reason})"
+    return f"does not fit ({Path(wrong.path).name}: {wrong.reason})"
+
+
+def _first_wrong(libraries: Iterable[LibraryVerdict]) -> LibraryVerdict | None:
+    """Return a faulty library; an unknown verdict is settled later, by importing the extension."""
+    for library in libraries:
+        if not library.ok and not library.unknown:
+            return library
+    return None
 
 
 def check_package(
@@ -187,9 +198,9 @@ def check_package(
 
     expect = Expectation(accelerator=accelerator, archs=archs, python=python, torch_version=torch_version)
     verdict = verify(package, expect=expect)
-    wrong = [library for library in verdict.libraries if not (library.ok or library.unknown)]
-    if wrong:
-        reason = f"{Path(wrong[0].path).name}: {wrong[0].reason}"
-        raise IntegrityError(f"{package.name} is not published: {reason}", wrong[0].remedy)
+    wrong = _first_wrong(verdict.libraries)
+    if wrong is not None:
+        reason = f"{Path(wrong.path).name}: {wrong.reason}"
+        raise IntegrityError(f"{package.name} is not published: {reason}", wrong.remedy)
     if not verdict.libraries:
         raise IntegrityError(f"{package.name} is not published: {verdict.subject} has no fitting library")

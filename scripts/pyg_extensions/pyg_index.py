@@ -20,12 +20,14 @@ from packaging.version import Version
 from cuda_code.judge import empty
 from cuda_code.kernels import KERNELS
 from groundwork.errors import ProviderError, UsageError
+from groundwork.names import accelerator
 from groundwork.network.client import Client, NetworkError, NotFound, Timeouts
 from groundwork.network.index import PYG_INDEX, File, listed, local_path
 from groundwork.user_folders import expanded
 
 _TIMEOUTS = Timeouts(read=20.0, total=20.0)
 _FORBIDDEN = 403  # HTTP status
+_MACHINES = {"64": "x86_64"}  # conda's name that differs from Python's
 _BUILT_FOR = re.compile(r"pt(?P<major>\d)(?P<minor>\d+)(?P<tag>cpu|cu\d{2,4})")
 #: The minor version of the oldest glibc in wheels for today's PyTorch, whose tag may have the older name manylinux2014.
 _OLDEST_GLIBC = 17
@@ -45,18 +47,20 @@ class WheelTarget:
     @property
     def tag(self) -> str:
         """``cpu`` or ``cu130``."""
-        return "cu" + "".join(self.cuda_version.split(".")[:2]) if self.cuda_version else "cpu"
+        return accelerator(self.cuda_version).replace("cuda", "cu")
 
     @property
     def torch_minor(self) -> str:
         """``2.13``."""
-        return ".".join(Version(self.torch_version).base_version.split(".")[:2])
+        version = Version(self.torch_version)
+        return f"{version.major}.{version.minor}"
 
     def tags(self) -> tuple[Tag, ...]:
         """Return all tags that a fitting wheel can have, the best first."""
-        version = tuple(int(part) for part in self.python.removesuffix("t").split("."))
-        abi = f"cp{version[0]}{version[1]}{'t' if self.python.endswith('t') else ''}"
-        return tuple(cpython_tags(version, abis=[abi], platforms=list(_platforms(self.platform, self.glibc))))
+        major, minor = self.python.removesuffix("t").split(".")
+        abi = f"cp{self.python.replace('.', '')}"
+        platforms = list(_platforms(self.platform, self.glibc))
+        return tuple(cpython_tags((int(major), int(minor)), abis=[abi], platforms=platforms))
 
 
 class PygIndex:
@@ -81,8 +85,9 @@ class PygIndex:
 
         Raises ProviderError: The index does not answer, or answers with an error; later calls do not ask it again.
         """
-        exact = Version(torch_version).base_version
-        first = ".".join([*exact.split(".")[:2], "0"])
+        parsed = Version(torch_version)
+        exact = parsed.base_version
+        first = f"{parsed.major}.{parsed.minor}.0"
         refused: ProviderError | None = None
         for version in dict.fromkeys((exact, first)):
             page = self._read(f"{self._base}torch-{version}%2B{tag}.html")
@@ -103,8 +108,10 @@ def read_page(address: str) -> tuple[File, ...] | ProviderError:
     try:
         files = dict.fromkeys(listed(address, Client(timeouts=_TIMEOUTS).get))
         return tuple(file for file in files if file.tags)
+    except NotFound:
+        return ()
     except NetworkError as error:
-        return () if isinstance(error, NotFound) else error
+        return error
     except OSError as error:
         reason = f"{local_path(address)}: cannot read: {error.strerror}"
         return ProviderError(reason, "check the folder's permissions and the disk")
@@ -118,53 +125,71 @@ def fitting(
     Without any, give the reason why none fits.
     """
     mine = [wheel for wheel in wheels if wheel.project == canonicalize_name(name)]
-    ranks = {tag: -rank for rank, tag in enumerate(target.tags())}
-    misfits: list[tuple[int, str]] = []
-    fits: list[tuple[Version, int, str, File]] = []
-    for wheel in mine:
-        best = max((ranks[tag] for tag in wheel.tags if tag in ranks), default=None)
-        if misfit := _misfit(name, wheel, target, version, tagged=best is not None):
-            misfits.append(misfit)
-        elif best is not None:
-            fits.append((wheel.version, best, wheel.name, wheel))
-    if fits:
-        return [wheel for *_, wheel in sorted(fits, key=lambda fit: fit[:3], reverse=True)], ""
     if not mine:
         return [], f"the index has no {name} for torch {target.torch_minor} {target.tag}"
-    return [], f"no wheel of the index fits; the closest {min(misfits)[1]}"
+    tags = {tag: rank for rank, tag in enumerate(target.tags())}
+    misfits: list[_Misfit] = []
+    ranks: dict[File, int] = {}  # of fitting wheels; 0 is the best
+    for wheel in mine:
+        fitting_tags = tags.keys() & wheel.tags
+        misfit = _misfit(name, wheel, target, version, tagged=bool(fitting_tags))
+        if misfit:
+            misfits.append(misfit)
+        else:
+            ranks[wheel] = min(tags[tag] for tag in fitting_tags)
+    if not ranks:
+        return [], f"no wheel of the index fits; the closest {min(misfits).reason}"
+    return sorted(ranks, key=lambda wheel: (wheel.version, -ranks[wheel], wheel.name), reverse=True), ""
+
+
+@dataclass(frozen=True, order=True)
+class _Misfit:
+    distance: int  #: lower is closer to a wheel that fits
+    reason: str
 
 
 def _misfit(
     name: str, wheel: File, target: WheelTarget, version: str | None, *, tagged: bool
-) -> tuple[int, str] | None:
-    """Return why a wheel does not fit, after a number that is lower the closer it is; None if it fits."""
+) -> _Misfit | None:
+    """Return why a wheel does not fit, or None if it fits; ``tagged``: its tags do."""
     if name in KERNELS and all(tag.platform == "any" for tag in wheel.tags):
-        return 0, f"({wheel.version}) has {empty(name).reason}"
-    match = _BUILT_FOR.fullmatch(wheel.version.local or "")
-    its = match and f"{match['major']}.{match['minor']} {match['tag']}"
+        return _Misfit(0, f"({wheel.version}) has {empty(name).reason}")
+    its = _built_for(wheel)
     if its and its != f"{target.torch_minor} {target.tag}":
-        return 3, f"is for torch {its}"
+        return _Misfit(3, f"is for torch {its}")
     if version is not None and wheel.version.public != Version(version).public:
-        return 2, f"is version {wheel.version.public}, not {version}"
+        return _Misfit(2, f"is version {wheel.version.public}, not {version}")
     if not tagged:
-        return 1, f"is for {min(str(tag) for tag in wheel.tags)}"
+        return _Misfit(1, f"is for {min(map(str, wheel.tags))}")
     return None
+
+
+def _built_for(wheel: File) -> str:
+    """Return the PyTorch in a wheel's version, such as ``2.13 cu130``, or an empty string."""
+    match = _BUILT_FOR.fullmatch(wheel.version.local or "")
+    if match is None:
+        return ""
+    return f"{match['major']}.{match['minor']} {match['tag']}"
 
 
 def _platforms(platform: str, glibc: str) -> Iterator[str]:
     """Yield the wheel tags of a conda platform, the best first."""
     system, _, word = platform.partition("-")
-    machine = "x86_64" if word == "64" else word
+    machine = _MACHINES.get(word, word)
     if system == "linux":
-        newest = int(glibc.split(".")[1]) if glibc else 0
-        for minor in range(newest, _OLDEST_GLIBC - 1, -1):
-            yield f"manylinux_2_{minor}_{machine}"
-        if newest >= _OLDEST_GLIBC:
-            yield f"manylinux2014_{machine}"
-        yield f"linux_{machine}"
+        yield from _linux_platforms(machine, glibc)
     elif system == "osx":
         yield from mac_platforms((15, 0), machine)
     else:
         raise UsageError(
             f"{platform}: no wheels are known for this platform", "compile instead: --pyg source"
         )
+
+
+def _linux_platforms(machine: str, glibc: str) -> Iterator[str]:
+    newest = int(glibc.split(".")[1]) if glibc else 0
+    for minor in range(newest, _OLDEST_GLIBC - 1, -1):
+        yield f"manylinux_2_{minor}_{machine}"
+    if newest >= _OLDEST_GLIBC:
+        yield f"manylinux2014_{machine}"
+    yield f"linux_{machine}"

@@ -72,7 +72,7 @@ def install_pyg(
     """
     # imported late: --help needs none of it
     from pyg_extensions.install.install_report import environment_lines, install_result
-    from pyg_extensions.install.installation import InstallOptions, parse_requests
+    from pyg_extensions.install.installation import InstallOptions, Mode, parse_requests
     from pyg_extensions.install.installer import install, plan
     from pyg_extensions.install.user_environment import interpreter, look
     from pyg_extensions.pyg_index import PygIndex
@@ -93,7 +93,7 @@ def install_pyg(
     with Screen() as shown:
         options = InstallOptions(
             environment=environment,
-            mode=mode,
+            mode=Mode(mode),
             index=PygIndex(index),
             sources=sources.absolute() if sources else None,
             cache=cache_folder(os.environ),

@@ -34,7 +34,7 @@ from megabuild.configs.config import load
 from pyg_extensions.install import installer, user_environment
 from pyg_extensions.install.compile_wheel import Builder
 from pyg_extensions.install.install_report import environment_lines, install_result
-from pyg_extensions.install.installation import Installation, InstallOptions, parse_requests
+from pyg_extensions.install.installation import Installation, InstallOptions, Mode, Origin, parse_requests
 from pyg_extensions.install.toolchain import check_cuda
 from pyg_extensions.install.user_environment import (
     UserEnvironment,
@@ -166,7 +166,7 @@ def test_a_full_disk_ends_a_plan_and_a_run_at_once(
     python = fake_python(tmp_path, "exit 0")
     user = environment(interpreter=python, site=tmp_path, distributions={"pip": "25"})
     options = InstallOptions(
-        environment=user, mode="auto", index=PygIndex(str(tmp_path)), sources=None, cache=tmp_path / "cache",
+        environment=user, mode=Mode.AUTO, index=PygIndex(str(tmp_path)), sources=None, cache=tmp_path / "cache",
         archs=(), logs=tmp_path, jobs=1, report=lambda _: None, progress=lambda *_: None,
     )  # fmt: skip
     monkeypatch.setattr(installer, "is_full", lambda folder: folder == tmp_path)
@@ -280,12 +280,12 @@ def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "archs", "cuda", "error"),
     [
-        ("prebuilt", ("9.0",), "13.0", ProviderError), ("source", (), "13.0", UsageError),
-        ("source", ("9.0",), "13.0", PreflightError), ("source", (), None, PreflightError),
+        (Mode.PREBUILT, ("9.0",), "13.0", ProviderError), (Mode.SOURCE, (), "13.0", UsageError),
+        (Mode.SOURCE, ("9.0",), "13.0", PreflightError), (Mode.SOURCE, (), None, PreflightError),
     ],
 )  # fmt: skip
 def test_a_compile_needs_leave_archs_and_compilers(
-    mode: str,
+    mode: Mode,
     archs: tuple[str, ...],
     cuda: str | None,
     error: type,
@@ -370,9 +370,9 @@ def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> 
 def test_results_are_a_table_and_a_document() -> None:
     wheel = "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"
     items = [
-        ended("torch_scatter", how="prebuilt", offered=wheel),
-        ended("torch_sparse", how="source", archs=("9.0",), notes=["no wheel: " + "word " * 30]),
-        ended("torch_spline_conv", how="there", installed="1.2.2"),
+        ended("torch_scatter", origin=Origin.PREBUILT, offered=wheel),
+        ended("torch_sparse", origin=Origin.SOURCE, archs=("9.0",), notes=["no wheel: " + "word " * 30]),
+        ended("torch_spline_conv", origin=Origin.INSTALLED, installed="1.2.2"),
         ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),
     ]
     for only_plan in (True, False):
@@ -389,7 +389,7 @@ def test_results_are_a_table_and_a_document() -> None:
 
 
 def test_a_plan_names_architectures_that_differ_from_the_environments() -> None:
-    items = [ended("torch_sparse", how="source", archs=("9.0",))]
+    items = [ended("torch_sparse", origin=Origin.SOURCE, archs=("9.0",))]
     shown = install_result(environment(), ("5.0", "9.0"), items, only_plan=True).lines
     assert shown[-1] == "  torch_sparse: for 9.0"
 

@@ -28,12 +28,19 @@ def _torch() -> dict[str, Any]:
     except Exception:  # a build without CUDA has no such function
         facts["archs"] = []
     try:
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        capabilities = [torch.cuda.get_device_capability(number) for number in range(count)]
-        facts["devices"] = [f"{major}.{minor}" for major, minor in capabilities]
+        facts["devices"] = _devices(torch)
     except Exception:  # a driver that does not match PyTorch
         facts["devices"] = []
     return facts
+
+
+def _devices(torch: Any) -> list[str]:
+    devices: list[str] = []
+    if torch.cuda.is_available():
+        for number in range(torch.cuda.device_count()):
+            major, minor = torch.cuda.get_device_capability(number)
+            devices.append(f"{major}.{minor}")
+    return devices
 
 
 def _distributions() -> dict[str, str]:
@@ -41,12 +48,26 @@ def _distributions() -> dict[str, str]:
     for distribution in importlib.metadata.distributions():
         folder = os.path.basename(str(getattr(distribution, "_path", "")))
         try:
-            name, version = distribution.metadata["Name"], distribution.version
+            name = distribution.metadata["Name"]
+            version = distribution.version
         except Exception:  # damaged metadata
             continue
         if name and not folder.startswith("~"):  # left by an interrupted pip
             versions.setdefault(re.sub(r"[-_.]+", "_", name).lower(), version)
     return versions
+
+
+def _glibc() -> str:
+    library, version = platform.libc_ver()
+    if library != "glibc":
+        return ""
+    return version
+
+
+def _is_managed() -> bool:
+    """Return whether this is the system's own Python, into which pip must not install (PEP 668)."""
+    marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return sys.prefix == sys.base_prefix and os.path.exists(marker)
 
 
 def _main() -> None:
@@ -56,20 +77,17 @@ def _main() -> None:
         torch = _torch()
     except BaseException as error:  # also SystemExit
         problem = f"{type(error).__name__}: {error}"
-    library, version = platform.libc_ver()
     facts = {
         "prefix": sys.prefix,
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         "platform": f"{sys.platform}-{platform.machine()}",
-        "glibc": version if library == "glibc" else "",
+        "glibc": _glibc(),
         "site": sysconfig.get_path("platlib"),
         "base_prefix": sys.base_prefix,
         # both folders have Python's headers: pyconfig.h may be apart from the others
         "include": sorted({sysconfig.get_path("include"), sysconfig.get_path("platinclude")}),
-        # the system's own Python, into which pip must not install (PEP 668)
-        "managed": sys.prefix == sys.base_prefix
-        and os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
+        "managed": _is_managed(),
         "distributions": _distributions(),
         "torch": torch,
         "torch_problem": problem,

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -43,6 +43,7 @@ from pyg_extensions.table import Extension
 _WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
 _CACHE_COMPILER = Path(__file__).parents[1] / "recipe" / "cache_compiler.sh"
 _NINJA = Version("1.13")  # the first version that uses a jobserver
+_CMAKE = Version("3.18")
 _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel
 _REMEDY = "fix the error in the log and start again"
 _LOOK_SECONDS = 0.2  # between two reads of a growing log
@@ -90,6 +91,16 @@ class Builder:
 
         Raises PreflightError: PyTorch is for CUDA, and nvcc is missing or accepts no installed GCC.
         """
+        variables = self._common_variables(work)
+        ccache = shutil.which("ccache", path=variables["PATH"])
+        if ccache:
+            _use_ccache(ccache, work / "launcher", variables)
+        if self.environment.cuda_version is None:
+            return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
+        self._use_cuda(work, archs, variables)
+        return variables
+
+    def _common_variables(self, work: Path) -> dict[str, str]:
         variables = without_pip(clean(os.environ))
         # an outer jobserver does not know this run's memory limit; an active conda environment sets flags of its own
         for name in ("MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", *_FORCED):
@@ -99,7 +110,7 @@ class Builder:
         link.symlink_to(self.environment.prefix)
         programs = str(self.environment.interpreter.parent)
         path = [str(self.tools / "bin"), programs, variables.get("PATH", os.defpath)]
-        variables |= {
+        return variables | {
             "PATH": os.pathsep.join(path),
             "PYTHONPATH": str(self.tools),
             "CPU_COUNT": str(self.jobs),
@@ -114,33 +125,29 @@ class Builder:
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_DIR": variables.get("CCACHE_DIR", str(self.objects)),
         }
-        ccache = shutil.which("ccache", path=variables["PATH"])
-        if ccache:
-            launcher = write_launcher(work / "launcher", ccache)
-            launchers = (f"CMAKE_{language}_COMPILER_LAUNCHER" for language in ("C", "CXX", "CUDA"))
-            variables |= dict.fromkeys(launchers, str(launcher))
-            # PyTorch looks for it on PATH
-            path = [str(launcher.parent), *path]
-            variables["PATH"] = os.pathsep.join(path)
-            variables["CCACHE_COMPILERCHECK"] = "content"
-            # without the list of headers, nvcc's objects are not cached
-            variables.pop("TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES", None)
-        if self.environment.cuda_version is None:
-            return {**variables, "FORCE_CUDA": "0", "FORCE_ONLY_CPU": "1"}
+
+    def _use_cuda(self, work: Path, archs: Sequence[str], variables: dict[str, str]) -> None:
+        """Add the variables of a build for CUDA."""
         home = cuda_home(self.environment, variables)
         newest = read_newest_gcc(home / "include")
-        if newest and not (variables.get("CXX") or variables.get("CC")):
+        if newest and not variables.get("CXX") and not variables.get("CC"):
             suffix = find_gcc_suffix(newest, variables["PATH"], compiler="c++")
-            variables |= {"CXX": f"g++{suffix}", "CC": f"gcc{suffix}"} if suffix else {}
-        libraries = [str(_plain_names(home, work)), *filter(None, [variables.get("LIBRARY_PATH", "")])]
-        return variables | {
-            "FORCE_CUDA": "1",
-            "FORCE_ONLY_CUDA": "1",
-            "CUDA_HOME": str(home),
-            "TORCH_CUDA_ARCH_LIST": ";".join(archs),
-            "PATH": os.pathsep.join([str(home / "bin"), *path]),
-            "LIBRARY_PATH": os.pathsep.join(libraries),
-        }
+            if suffix:
+                variables["CXX"] = f"g++{suffix}"
+                variables["CC"] = f"gcc{suffix}"
+        libraries = str(_plain_names(home, work))
+        if variables.get("LIBRARY_PATH"):
+            libraries += os.pathsep + variables["LIBRARY_PATH"]
+        variables.update(
+            {
+                "FORCE_CUDA": "1",
+                "FORCE_ONLY_CUDA": "1",
+                "CUDA_HOME": str(home),
+                "TORCH_CUDA_ARCH_LIST": ";".join(archs),
+                "PATH": f"{home / 'bin'}{os.pathsep}{variables['PATH']}",
+                "LIBRARY_PATH": libraries,
+            }
+        )
 
     def check(self, environ: Mapping[str, str], archs: Sequence[str]) -> None:
         """Raise PreflightError unless the compilers and their cache work, and Python's headers are there."""
@@ -162,28 +169,33 @@ class Builder:
         """
         folders = [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
         path = os.pathsep.join(folders)
-        have, missing = self.environment.distributions, []
+        missing = []
         if not _fits(_program_version("ninja", path), _NINJA):
             missing.append(f"ninja>={_NINJA}")
-        able = ("wheel" in have and "setuptools" in have) or _fits(have.get("setuptools", ""), _SETUPTOOLS)
-        if not able and not (self.tools / "setuptools").is_dir():
+        if not self._makes_wheels() and not (self.tools / "setuptools").is_dir():
             missing.append(f"setuptools>={_SETUPTOOLS},<82")  # PyTorch's own limit
-        if not extension.has_sdist and not _fits(_program_version("cmake", path), Version("3.18")):
-            missing.append("cmake>=3.18,<4")
-        if missing:
-            pip(
-                "install",
-                *(["--dry-run"] if only_try else []),
-                *("--target", str(self.tools), "--upgrade", "--no-deps", *missing),
-                what=f"pip cannot install build tools ({', '.join(missing)})",
-                private=True,
-            )
+        if extension.uses_cmake and not _fits(_program_version("cmake", path), _CMAKE):
+            missing.append(f"cmake>={_CMAKE},<4")
+        if not missing:
+            return
+        arguments = ["--target", str(self.tools), "--upgrade", "--no-deps", *missing]
+        if only_try:
+            arguments.insert(0, "--dry-run")
+        problem = f"pip cannot install build tools ({', '.join(missing)})"
+        pip("install", *arguments, what=problem, private=True)
+
+    def _makes_wheels(self) -> bool:
+        """Return whether the environment's setuptools can make wheels."""
+        installed = self.environment.distributions
+        if "wheel" in installed and "setuptools" in installed:
+            return True
+        return _fits(installed.get("setuptools", ""), _SETUPTOOLS)
 
     def check_setup(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
         """Run ``setup.py --version``, which compiles nothing; raise BuildError if it fails."""
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
-            cause = _cause(log, status)
+            cause = _cause(_lines(log), status)
             raise BuildError(f"setup.py fails: {cause} (log: {log})", _REMEDY)
 
     def build(self, source: Path, log: Path, environ: Mapping[str, str], seen: Callable[[str], None]) -> Path:
@@ -191,26 +203,25 @@ class Builder:
 
         Raises BuildError: It failed; OutOfMemoryError, OutOfSpaceError: for want of memory or space.
         """
-        memory, out = MemoryWatch(), source.parent / "wheels"
+        memory = MemoryWatch()
+        out = source.parent / "wheels"
         argv = [str(self.environment.interpreter), str(_WRAPPER), str(out)]
         status = _logged(argv, source, log, environ, seen, tick=memory.tick)
         wheels = sorted(out.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
-            with open_zip(wheels[0]) as archive:
-                if any(".so" in name for name in archive.namelist()):
-                    return wheels[0]
-            raise BuildError(f"the compile made no library (log: {log})", "check CXX, CC and CXXFLAGS")
+            if not _has_library(wheels[0]):
+                raise BuildError(f"the compile made no library (log: {log})", "check CXX, CC and CXXFLAGS")
+            return wheels[0]
         lines = _lines(log)
-        step, error = find_failed_step(lines), first_error(lines)
-        folders = (source, self.folder, Path(environ.get("CCACHE_DIR", self.objects)))
-        full = [folder for folder in folders if folder.exists() and is_full(folder)]
+        step = find_failed_step(lines)
+        objects = Path(environ.get("CCACHE_DIR", self.objects))
         facts = ResourceFacts(
             memory_short=memory.short(),
-            full_disk=full[0] if full else None,
+            full_disk=_find_full((source, self.folder, objects)),
             exit_codes=(status, step.exit_code or 0),
         )
-        cause = f"{error.headline if error else f'exit status {status}'} (log: {log})"
-        raise self._failure(judge(facts, find_complaint(step, error)), facts, cause)
+        verdict = judge(facts, find_complaint(step, first_error(lines)))
+        raise self._failure(verdict, facts, f"{_cause(lines, status)} (log: {log})")
 
     def _failure(self, verdict: Verdict, facts: ResourceFacts, cause: str) -> MegabuildError:
         """Return the error of a failed compile."""
@@ -231,12 +242,9 @@ class Builder:
                 return OutOfMemoryError(reason, "use fewer compile jobs: --jobs 1")
             case Verdict.allocation:
                 reason = f"a program got no memory, although the machine had some free: {cause}"
-                limit = limited_memory()
-                hint = (
-                    f"raise the limit of memory: ulimit {limit}"
-                    if limit
-                    else "use fewer compile jobs: --jobs 1"
-                )
+                hint = "use fewer compile jobs: --jobs 1"
+                if limit := limited_memory():
+                    hint = f"raise the limit of memory: ulimit {limit}"
                 return OutOfMemoryError(reason, hint, fewer_jobs_help=False)
             case Verdict.killed:
                 reason = f"a compiler was killed by a signal (kill -9?); memory did not run out: {cause}"
@@ -250,9 +258,36 @@ def _lines(log: Path) -> list[str]:
     return [plain(line) for line in log.read_text(errors="replace").splitlines()]
 
 
-def _cause(log: Path, status: int) -> str:
-    error = first_error(_lines(log))
-    return error.headline if error else f"exit status {status}"
+def _cause(lines: Sequence[str], status: int) -> str:
+    error = first_error(lines)
+    if error is None:
+        return f"exit status {status}"
+    return error.headline
+
+
+def _has_library(wheel: Path) -> bool:
+    with open_zip(wheel) as archive:
+        return any(".so" in name for name in archive.namelist())
+
+
+def _find_full(folders: Iterable[Path]) -> Path | None:
+    """Return the first folder whose disk is full."""
+    for folder in folders:
+        if folder.exists() and is_full(folder):
+            return folder
+    return None
+
+
+def _use_ccache(ccache: str, folder: Path, variables: dict[str, str]) -> None:
+    """Write a launcher of ccache into a folder, and add the variables that make builds use it."""
+    launcher = write_launcher(folder, ccache)
+    for language in ("C", "CXX", "CUDA"):
+        variables[f"CMAKE_{language}_COMPILER_LAUNCHER"] = str(launcher)
+    # PyTorch looks for it on PATH
+    variables["PATH"] = f"{folder}{os.pathsep}{variables['PATH']}"
+    variables["CCACHE_COMPILERCHECK"] = "content"
+    # without the list of headers, nvcc's objects are not cached
+    variables.pop("TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES", None)
 
 
 def _plain_names(home: Path, work: Path) -> Path:
@@ -269,7 +304,8 @@ def _program_version(program: str, path: str) -> str:
     executable = shutil.which(program, path=path)
     if executable is None:
         return ""
-    match = re.search(r"\d+(?:\.\d+)+", run([executable, "--version"], timeout=30).stdout)
+    printed = run([executable, "--version"], timeout=30).stdout
+    match = re.search(r"\d+(?:\.\d+)+", printed)
     return match[0] if match else ""
 
 

@@ -7,14 +7,38 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
 from groundwork.errors import MegabuildError, UsageError
+from groundwork.exhaustive import assert_never
 from pyg_extensions.install.user_environment import UserEnvironment
 from pyg_extensions.pyg_index import PygIndex
 from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, Variant, find, release
+
+
+class Mode(str, Enum):
+    """The origins that the user allows."""
+
+    AUTO = "auto"  #: a wheel that fits, else the sources
+    SOURCE = "source"  #: no wheel of the index
+    PREBUILT = "prebuilt"  #: no compile, and no wheel compiled earlier
+
+
+class Origin(str, Enum):
+    """The origin of an extension."""
+
+    INSTALLED = "there"  #: it was installed before, and works
+    PREBUILT = "prebuilt"  #: a wheel of the index
+    KEPT = "kept"  #: a wheel compiled here earlier
+    SOURCE = "source"  #: compiled by this run
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether this machine compiled it, now or earlier, for the requested architectures."""
+        return self in (Origin.KEPT, Origin.SOURCE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +46,7 @@ class InstallOptions:
     """The options for all extensions."""
 
     environment: UserEnvironment  #: gets the extensions
-    mode: str  #: ``auto``, ``prebuilt`` or ``source``
+    mode: Mode
     index: PygIndex  #: is searched for wheels
     sources: Path | None  #: a folder with the extensions' sources, or None
     cache: Path  #: the folder that configs share
@@ -43,9 +67,7 @@ class Installation:
     asked: str = ""
     release: ExtensionRelease  #: is compiled if no wheel fits
 
-    #: ``there`` (already installed), ``prebuilt`` (an index's wheel), ``kept`` (compiled earlier), ``source``;
-    #: empty: no origin
-    how: str = ""
+    origin: Origin | None = None  #: None: not chosen yet, or none was found
     installed: str = ""  #: the version that was installed before
     wheel: Path | None = None  #: the wheel's file on this machine
     offered: str = ""  #: the name of an index's wheel that was not fetched
@@ -64,9 +86,22 @@ class Installation:
     @property
     def version(self) -> str:
         """The version that is installed, or will be; empty if unknown."""
-        wheel = self.wheel.name if self.wheel else self.offered
-        versions = {"there": self.installed, "source": self.release.version}
-        return wheel.split("-")[1] if wheel else versions.get(self.how, "")
+        match self.origin:
+            case None:
+                return ""
+            case Origin.INSTALLED:
+                return self.installed
+            case Origin.PREBUILT | Origin.KEPT | Origin.SOURCE:
+                # the version of a wheel has a local part, such as ``+pt213cu130``
+                return self._wheel_version() or self.release.version
+            case never:
+                return assert_never(never)
+
+    def _wheel_version(self) -> str:
+        """Return the version in the wheel's name, or an empty string without a wheel."""
+        name = self.wheel.name if self.wheel else self.offered
+        _, _, rest = name.partition("-")
+        return rest.partition("-")[0]
 
     @contextlib.contextmanager
     def attempt(self, report: Callable[[str], None]) -> Iterator[None]:
@@ -76,7 +111,10 @@ class Installation:
             yield
         except MegabuildError as error:
             report(f"{self.name} failed: {error.message}")
-            self.error, self.how, self.wheel, self.offered = error, "", None, ""
+            self.error = error
+            self.origin = None
+            self.wheel = None
+            self.offered = ""
         finally:
             self.seconds += time.monotonic() - started
 
@@ -89,21 +127,35 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
     Raises UsageError: Not an extension, not a version, or an operator other than ``==``.
     """
     asked: dict[str, str] = {}
-    for word in words or [extension.name for extension in EXTENSIONS]:
-        name, _, version = word.partition("==")
-        if re.search(r"[<>~!=;\[]", name):
-            start = re.split(r"[<>~!=;\[ ]", name)[0]
-            remedy = f"write {start} or {start}==VERSION"
-            raise UsageError(f"{word}: unsupported version, only == works", remedy)
-        try:
-            asked[find(name).name] = str(Version(version)) if version else ""
-        except InvalidVersion as error:
-            raise UsageError(f"'{version}': not a version", f"write it like {name}==2.1.2") from error
+    for word in words:
+        name, version = _parse_word(word)
+        asked[find(name).name] = version
+    if not asked:
+        asked = {extension.name: "" for extension in EXTENSIONS}
     requests = []
     for extension in EXTENSIONS:
         if extension.name in asked:
-            listed, version = release(extension, variant), asked[extension.name]
-            if version not in ("", listed.version):  # the matrix does not have its hash and commit
-                listed = ExtensionRelease(name=extension.name, version=version)
-            requests.append(Installation(extension=extension, asked=version, release=listed))
+            requests.append(_request(extension, asked[extension.name], variant))
     return requests
+
+
+def _parse_word(word: str) -> tuple[str, str]:
+    """Return the name and the version, or an empty string, of a request."""
+    name, _, version = word.partition("==")
+    if re.search(r"[<>~!=;\[]", name):
+        start = re.split(r"[<>~!=;\[ ]", name)[0]
+        remedy = f"write {start} or {start}==VERSION"
+        raise UsageError(f"{word}: unsupported version, only == works", remedy)
+    if not version:
+        return name, ""
+    try:
+        return name, str(Version(version))
+    except InvalidVersion as error:
+        raise UsageError(f"'{version}': not a version", f"write it like {name}==2.1.2") from error
+
+
+def _request(extension: Extension, version: str, variant: Variant) -> Installation:
+    listed = release(extension, variant)
+    if version not in ("", listed.version):  # the matrix does not have its hash and commit
+        listed = ExtensionRelease(name=extension.name, version=version)
+    return Installation(extension=extension, asked=version, release=listed)

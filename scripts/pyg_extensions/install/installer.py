@@ -9,7 +9,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from groundwork.wheel_file import why_broken
 from pyg_extensions.fetch_sources import source_identity, unpack_sources
 from pyg_extensions.find_wheel import WheelRequirements, find_fault, find_wheel, offers
 from pyg_extensions.install.compile_wheel import Builder, log_folder
-from pyg_extensions.install.installation import Installation, InstallOptions
+from pyg_extensions.install.installation import Installation, InstallOptions, Mode, Origin
 from pyg_extensions.install.kept_wheel import compiled_wheel
 from pyg_extensions.install.user_environment import check_installed, find_import_fault, run_pip
 
@@ -74,11 +74,22 @@ def _check_space(options: InstallOptions) -> None:
             raise OutOfSpaceError(f"{folder}: the disk is full", "free disk space there")
 
 
+def _ignore(sentence: str) -> None:
+    """Report nothing."""
+
+
 class _Installer:
     def __init__(self, options: InstallOptions, folder: Path, *, only_plan: bool) -> None:
-        self._options, self._folder, self._only_plan = options, folder, only_plan
+        self._options = options
+        self._folder = folder
+        self._only_plan = only_plan
         self._environment = options.environment
-        self._report = (lambda sentence: None) if only_plan else options.report
+        if only_plan:
+            self._report: Callable[[str], None] = _ignore
+            self._logs = options.logs
+        else:
+            self._report = options.report
+            self._logs = log_folder(options.logs, options.cache)
         self._pip = partial(run_pip, options.environment, links=options.sources, temporary=folder)
         self._builder = Builder(
             environment=options.environment,
@@ -86,7 +97,6 @@ class _Installer:
             folder=folder,
             objects=options.cache / "ccache",
         )
-        self._logs = options.logs if only_plan else log_folder(options.logs, options.cache)
         #: architectures for which the compilers work
         self._tested: set[tuple[str, ...]] = set()
         #: sources and environment variables, by extension
@@ -101,51 +111,71 @@ class _Installer:
                 # an import proves nothing if an extension that it imports will be replaced
                 if not self._is_installed(request, with_import=not changes):
                     self._choose(request)
-            changes = changes or request.how != "there"
+            if request.origin is not Origin.INSTALLED:
+                changes = True
 
     def _is_installed(self, request: Installation, *, with_import: bool) -> bool:
-        version = request.installed = self._environment.distributions.get(request.name, "")
-        if not version:
+        request.installed = self._environment.distributions.get(request.name, "")
+        if not request.installed:
             return False
-        problem = f"{request.asked} is requested" if version.partition("+")[0] != request.asked else ""
-        problem = (request.asked and problem) or self._fault(self._environment.prefix, request)
+        problem = ""
+        if request.asked and request.installed.partition("+")[0] != request.asked:
+            problem = f"{request.asked} is requested"
+        if not problem:
+            problem = self._fault(self._environment.prefix, request)
         if not problem and with_import:
             problem = find_import_fault(request.extension, self._environment)
         if problem:
-            self._note(request, f"{version} is installed, but {problem}")
+            self._note_fault_of_installed(request, problem)
             return False
-        request.how, request.imported = "there", with_import
+        request.origin = Origin.INSTALLED
+        request.imported = with_import
         return True
+
+    def _note_fault_of_installed(self, request: Installation, problem: str) -> None:
+        self._note(request, f"{request.installed} is installed, but {problem}")
 
     def _choose(self, request: Installation) -> None:
         """Choose the wheel compiled earlier, a wheel of the index, or the sources, and prepare these."""
         request.archs = request.extension.able(self._environment.archs(self._options.archs))
-        kept = self._kept_folder(request).glob("*.whl") if self._options.mode != "prebuilt" else ()
-        request.wheel = next((wheel for wheel in kept if not why_broken(wheel)), None)
-        if request.wheel:
-            request.how = "kept"
-        elif self._options.mode != "source" and self._find_prebuilt(request):
-            request.how = "prebuilt"
-        else:
-            self._get_ready(request)
+        mode = self._options.mode
+        if mode is not Mode.PREBUILT:
+            request.wheel = self._find_kept(request)
+            if request.wheel:
+                request.origin = Origin.KEPT
+                return
+        if mode is not Mode.SOURCE and self._find_prebuilt(request):
+            request.origin = Origin.PREBUILT
+            return
+        self._get_ready(request)
+
+    def _find_kept(self, request: Installation) -> Path | None:
+        """Return the wheel compiled earlier, if there is one and it is intact."""
+        for wheel in self._kept_folder(request).glob("*.whl"):
+            if not why_broken(wheel):
+                return wheel
+        return None
 
     def _find_prebuilt(self, request: Installation) -> bool:
         """Find the best wheel of the index, or note why none fits."""
-        wanted, index = self._requirements(request), self._options.index
+        wanted = self._requirements(request)
         if self._only_plan:
-            wheels, reason = offers(wanted, request.asked, index)
-            request.offered = wheels[0].name if wheels else ""
+            wheels, reason = offers(wanted, request.asked, self._options.index)
+            if wheels:
+                request.offered = wheels[0].name
+                return True
         else:
             choice = find_wheel(
                 wanted,
                 request.asked,
-                index=index,
+                index=self._options.index,
                 cache=self._options.cache,
                 report=lambda sentence: self._report(f"  {sentence}"),
             )
-            request.wheel, reason = choice.wheel, choice.reason
-        if request.wheel or request.offered:
-            return True
+            request.wheel = choice.wheel
+            if request.wheel:
+                return True
+            reason = choice.reason
         self._note(request, f"no wheel: {reason}")
         return False
 
@@ -158,15 +188,19 @@ class _Installer:
 
     def _requirements(self, request: Installation) -> WheelRequirements:
         """Return the requirements on a wheel or an installed extension."""
-        compiled = request.how in ("kept", "source")
+        is_compiled = request.origin is not None and request.origin.is_compiled
+        archs: tuple[str, ...] = ()
         # An extension compiled here must have code for all requested archs. Another one must run on the named GPUs or
         # on those of this machine; if neither is known, on all GPUs of its PyTorch.
-        archs = request.archs if compiled else self._options.archs or self._environment.devices
+        if self._environment.cuda_version and is_compiled:
+            archs = request.archs
+        elif self._environment.cuda_version:
+            archs = self._options.archs or self._environment.devices
         return WheelRequirements(
             extension=request.extension,
             target=self._environment,
-            archs=archs if self._environment.cuda_version else (),
-            exact_archs=compiled,
+            archs=archs,
+            exact_archs=is_compiled,
             beside=self._environment.prefix,
         )
 
@@ -180,9 +214,11 @@ class _Installer:
 
     def _get_ready(self, request: Installation) -> None:
         """Get all that a compile needs, and test it; for a plan, only ask whether the servers have it."""
-        if self._options.mode == "prebuilt":
+        if self._options.mode is Mode.PREBUILT:
             raise ProviderError(request.notes[-1], "allow compiling: --pyg auto")
-        request.how, request.wheel, archs = "source", None, request.archs
+        request.origin = Origin.SOURCE
+        request.wheel = None
+        archs = request.archs
         if self._environment.cuda_version is not None and not archs:
             raise UsageError(
                 "GPU architectures unknown: this machine has no GPU, and PyTorch names none",
@@ -211,11 +247,13 @@ class _Installer:
 
     def finish(self, request: Installation) -> None:
         """Install from the chosen origin; compile if the wheel proves faulty."""
-        if request.how == "there":
-            problem = "" if request.imported else find_import_fault(request.extension, self._environment)
+        if request.origin is Origin.INSTALLED:
+            if request.imported:
+                return
+            problem = find_import_fault(request.extension, self._environment)
             if not problem:
                 return
-            self._note(request, f"{request.installed} is installed, but {problem}")
+            self._note_fault_of_installed(request, problem)
             self._choose(request)
         if request.wheel:
             try:
@@ -231,22 +269,31 @@ class _Installer:
     def _discard_if_damaged(self, request: Installation) -> None:
         """Delete a kept wheel whose own content is faulty; another one stays until a new compile replaces it."""
         wheel = request.wheel
-        if request.how == "kept" and wheel and (why_broken(wheel) or self._fault(wheel, request)):
+        if request.origin is not Origin.KEPT or wheel is None:
+            return
+        if why_broken(wheel) or self._fault(wheel, request):
             shutil.rmtree(wheel.parent)
 
     def _compile(self, request: Installation) -> Path:
         """Compile, verify the wheel, move it to the kept wheels and return its path."""
-        log, phases = self._log(request), Phases()
+        log = self._log(request)
         source, environ = self._ready.pop(request.name)
-        subject = " for ".join(filter(None, (request.version, ", ".join(request.archs))))
+        subject = request.version
+        if request.archs:
+            subject += f" for {', '.join(request.archs)}"
         jobs = counted(self._options.jobs, "job")
         self._report(f"{request.name}: compiling {subject} with {jobs}, log: {log}")
 
+        phases = Phases()
+
         def follow(text: str) -> None:
-            if step := phases.feed(text):
-                subject = title(request.name, self._environment.python, step.phase)
-                counter = f" {step.done}/{step.total}" if step.total else ""
-                self._options.progress(f"{subject}{counter}")
+            step = phases.feed(text)
+            if not step:
+                return
+            subject = title(request.name, self._environment.python, step.phase)
+            if step.total:
+                subject += f" {step.done}/{step.total}"
+            self._options.progress(subject)
 
         follow("::megabuild:: phase compile")
         wheel = self._builder.build(source, log, environ, follow)
@@ -278,15 +325,17 @@ class _Installer:
             lacking = error
         problem = self._fault(self._environment.prefix, request)
         problem = problem or find_import_fault(request.extension, self._environment)
-        if problem and lacking is not None:
+        if not problem:
+            return
+        if lacking is not None:
             raise ProviderError(f"{problem} ({lacking.message})", lacking.remedy)
-        if problem:  # a faulty extension is worse than none: programs would fail with it later
-            subject = f"pip cannot remove {request.name}"
-            self._pip("uninstall", "--yes", request.name, what=subject)
-            raise IntegrityError(
-                f"{wheel.name} was installed, and removed again: {problem}",
-                "use another index (--pyg-index), or compile: --pyg source",
-            )
+        # a faulty extension is worse than none: programs would fail with it later
+        subject = f"pip cannot remove {request.name}"
+        self._pip("uninstall", "--yes", request.name, what=subject, links=None)
+        raise IntegrityError(
+            f"{wheel.name} was installed, and removed again: {problem}",
+            "use another index (--pyg-index), or compile: --pyg source",
+        )
 
     def _note(self, request: Installation, text: str) -> None:
         request.notes.append(text)

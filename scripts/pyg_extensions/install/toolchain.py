@@ -14,6 +14,7 @@ from groundwork.process import run
 from pyg_extensions.install.user_environment import UserEnvironment
 
 _SECONDS = 120.0
+_CXX = "c++"  # the compiler if CXX is not set
 _CPP = "#include <vector>\nint size() { return static_cast<int>(std::vector<int>(1).size()); }\n"
 #: The CUDA headers that PyTorch's headers (ATen/cuda/CUDAContextLight.h) and the extensions' sources include.
 _CUDA = """\
@@ -42,16 +43,24 @@ def check_cpp(environ: Mapping[str, str], folder: Path) -> None:
     """
     source = folder / "trial.cpp"
     source.write_text(_CPP)
-    for variable, default, more in (("CXX", "c++", []), ("CC", "", ["-lstdc++"])):
-        value = environ.get(variable, "").strip()
-        if not (value or default):
-            continue
-        install = "install a C++ compiler (Debian: apt-get install g++), or set CXX"
-        remedy = f"correct or unset {variable}" if value else install
-        words = shlex.split(value or default)
-        flags = ["-shared", "-fPIC", "-x", "c++", str(source), *more, "-o", str(folder / "trial.so")]
-        if problem := _problem([*words, *flags], environ, folder):
-            raise PreflightError(f"{value or default} does not compile two lines of C++: {problem}", remedy)
+    cxx = environ.get("CXX", "").strip()
+    cc = environ.get("CC", "").strip()
+    remedy = "install a C++ compiler (Debian: apt-get install g++), or set CXX"
+    if cxx:
+        remedy = "correct or unset CXX"
+    _try_cpp(cxx or _CXX, [str(source)], remedy, environ, folder)
+    if cc:
+        _try_cpp(cc, [str(source), "-lstdc++"], "correct or unset CC", environ, folder)
+
+
+def _try_cpp(
+    compiler: str, arguments: Sequence[str], remedy: str, environ: Mapping[str, str], folder: Path
+) -> None:
+    command = [*shlex.split(compiler), "-shared", "-fPIC", "-x", "c++", *arguments]
+    command += ["-o", str(folder / "trial.so")]
+    problem = _problem(command, environ, folder)
+    if problem:
+        raise PreflightError(f"{compiler} does not compile two lines of C++: {problem}", remedy)
 
 
 def check_python_headers(environment: UserEnvironment, environ: Mapping[str, str], folder: Path) -> None:
@@ -61,17 +70,19 @@ def check_python_headers(environment: UserEnvironment, environ: Mapping[str, str
     """
     source = folder / "trial-python.cpp"
     source.write_text("#include <Python.h>\n")
-    flags = [word for name in ("CFLAGS", "CPPFLAGS") for word in shlex.split(environ.get(name, ""))]
-    flags += [f"-I{path}" for path in environment.include]
-    compiler = shlex.split(environ.get("CXX", "").strip() or "c++")
-    command = [*compiler, *flags, "-fPIC", "-c", str(source), "-o", str(folder / "trial-python.o")]
+    command = shlex.split(environ.get("CXX", "").strip() or _CXX)
+    command += shlex.split(environ.get("CFLAGS", ""))
+    command += shlex.split(environ.get("CPPFLAGS", ""))
+    command += [f"-I{path}" for path in environment.include]
+    command += ["-fPIC", "-c", str(source), "-o", str(folder / "trial-python.o")]
     problem = _problem(command, environ, folder)
     if not problem:
         return
     remedy = "use a Python with its headers, or add their folder to CPPFLAGS"
     if environment.base_prefix == Path("/usr"):
-        usual = Path("/usr/bin/python3").resolve().name == f"python{environment.python}"
-        package = "python3-dev" if usual else f"python{environment.python}-dev"
+        package = f"python{environment.python}-dev"
+        if Path("/usr/bin/python3").resolve().name == f"python{environment.python}":
+            package = "python3-dev"
         remedy = f"install Python's headers; in Debian, run: {install_command(package)}"
     cause = problem.rpartition("error: ")[2]  # without the path of the trial
     reason = f"Python {environment.python} of {environment.prefix} has no headers: {cause}"
@@ -87,27 +98,39 @@ def cuda_home(
 
     Raises PreflightError: No nvcc was found.
     """
-    version = environment.cuda_version or ""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if named := environ.get(variable):
-            if (Path(named) / "bin" / "nvcc").is_file():
+            if _has_nvcc(Path(named)):
                 return Path(named)
             reason = f"{variable}={named}: no bin/nvcc in this folder"
             raise PreflightError(reason, f"correct or unset {variable}")
-    homes = [environment.site / "nvidia" / f"cu{version.partition('.')[0]}", environment.prefix]
-    if on_path := shutil.which("nvcc", path=environ.get("PATH")):
-        home = Path(on_path).resolve().parent.parent
-        # nvcc may be a script that prints its home, as Debian's is
-        if not (home / "include" / "cuda_runtime.h").is_file():
-            words = [on_path, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"]
-            dry = run(words, timeout=_SECONDS)
-            top = re.search(r"^#\$ TOP=(.+)$", dry.stdout + dry.stderr, re.MULTILINE)
-            home = Path(top[1].strip()).resolve() if top else home
-        homes.append(home)
-    for home in (*homes, usual.with_name(f"{usual.name}-{version}"), usual):
-        if (home / "bin" / "nvcc").is_file():
+    version = environment.cuda_version or ""
+    major = version.partition(".")[0]
+    homes = [environment.site / "nvidia" / f"cu{major}", environment.prefix]
+    nvcc = shutil.which("nvcc", path=environ.get("PATH"))
+    if nvcc:
+        homes.append(_home_of(nvcc))
+    homes += [usual.with_name(f"{usual.name}-{version}"), usual]
+    for home in homes:
+        if _has_nvcc(home):
             return home
     raise PreflightError(f"nvcc not found, but PyTorch is for CUDA {version}", _remedy(environment))
+
+
+def _has_nvcc(home: Path) -> bool:
+    return (home / "bin" / "nvcc").is_file()
+
+
+def _home_of(nvcc: str) -> Path:
+    """Return the toolkit's folder of an nvcc; it may be a script that prints its home, as Debian's is."""
+    home = Path(nvcc).resolve().parent.parent
+    if (home / "include" / "cuda_runtime.h").is_file():
+        return home
+    dry = run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", "-o", "/dev/null"], timeout=_SECONDS)
+    top = re.search(r"^#\$ TOP=(.+)$", dry.stdout + dry.stderr, re.MULTILINE)
+    if top is None:
+        return home
+    return Path(top[1].strip()).resolve()
 
 
 def check_cuda(
@@ -120,16 +143,21 @@ def check_cuda(
 
     Raises PreflightError: nvcc, its host compiler or a header does not work.
     """
-    version, nvcc = environment.cuda_version or "", str(home / "bin" / "nvcc")
+    version = environment.cuda_version or ""
     source = folder / "trial.cu"
     # minor versions of one major version are compatible (CUDA Compatibility Guide)
     source.write_text(_CUDA.format(major=version.partition(".")[0], version=version))
-    flags = [f"-I{home / 'include'}", *(["-ccbin", environ["CC"]] if environ.get("CC") else [])]
+    nvcc = str(home / "bin" / "nvcc")
+    command = [nvcc, f"-I{home / 'include'}"]
+    if environ.get("CC"):
+        command += ["-ccbin", environ["CC"]]
     for arch in archs:
         number = arch.removesuffix("+PTX").replace(".", "")
-        kinds = ("sm", "compute") if arch.endswith("+PTX") else ("sm",)
-        flags += [f"-gencode=arch=compute_{number},code={kind}_{number}" for kind in kinds]
-    problem = _problem([nvcc, *flags, "-c", str(source), "-o", str(folder / "trial.o")], environ, folder)
+        command.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if arch.endswith("+PTX"):
+            command.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    command += ["-c", str(source), "-o", str(folder / "trial.o")]
+    problem = _problem(command, environ, folder)
     if problem:
         raise PreflightError(
             f"{nvcc} does not compile a kernel of one line for {' '.join(archs)}: {problem}",
@@ -159,7 +187,18 @@ def _problem(argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> s
     output_file.unlink(missing_ok=True)
     done = run(argv, timeout=_SECONDS, environ=environ, folder=folder)
     if done.returncode:
-        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        last = (lines or [f"exit status {done.returncode}"])[-1]
-        return next((line for line in lines if _ERROR.search(line)), last)
-    return "" if output_file.is_file() and output_file.read_bytes()[:4] in _OBJECTS else "it writes no code"
+        return _first_problem(done.stdout + done.stderr) or f"exit status {done.returncode}"
+    if not output_file.is_file() or output_file.read_bytes()[:4] not in _OBJECTS:
+        return "it writes no code"
+    return ""
+
+
+def _first_problem(output: str) -> str:
+    """Return the first line that says ``error``, else the last line that is not empty."""
+    last = ""
+    for line in output.splitlines():
+        line = line.strip()
+        if _ERROR.search(line):
+            return line
+        last = line or last
+    return last

@@ -103,7 +103,9 @@ class UserEnvironment(WheelTarget):
 
         Without a GPU the environment may be for another machine, on which extensions must run wherever PyTorch does.
         """
-        return () if self.cuda_version is None else tuple(asked) or self.devices or self.torch_archs
+        if self.cuda_version is None:
+            return ()
+        return tuple(asked) or self.devices or self.torch_archs
 
 
 def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
@@ -114,26 +116,50 @@ def interpreter(named: str | None, environ: Mapping[str, str]) -> Path:
 
     Raises UsageError: It is none of these.
     """
-    folder = next((environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environ.get(name)), "")
-    for word in [named] if named else [folder] if folder else ["python3", "python"]:
-        path = expanded(word)
-        # unlike Path.is_file, os.path.isfile raises no error for a folder that may not be read
-        for python in (path / "bin/python", path / "bin/python3"):
-            if os.path.isfile(python):
-                return python
-        if named and os.path.isfile(path) and os.access(path, os.X_OK):
-            return path  # not resolved: the link's own folder makes it a virtual environment's Python
-        if os.sep not in word and (on_path := shutil.which(word, path=environ.get("PATH"))):
-            return Path(on_path)
-    if named or folder:
-        raise UsageError(
-            f"{named or folder}: not a Python, nor a folder with one",
-            f"make an environment with PyTorch first: python3 -m venv {shlex.quote(named or folder)} && "
-            f"{shlex.quote(named or folder)}/bin/pip install torch; or pass another one: --python PATH",
-        )
+    word = named or environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
+    if not word:
+        python = _on_path("python3", environ) or _on_path("python", environ)
+        if python is None:
+            reason = "python3 is not on PATH, and no environment is active"
+            raise UsageError(reason, "pass an environment: --python PATH")
+        return python
+    python = _in_folder(word)
+    if python is None and named:
+        python = _program(named)
+    python = python or _on_path(word, environ)
+    if python is not None:
+        return python
+    quoted = shlex.quote(word)
     raise UsageError(
-        "python3 is not on PATH, and no environment is active", "pass an environment: --python PATH"
+        f"{word}: not a Python, nor a folder with one",
+        f"make an environment with PyTorch first: python3 -m venv {quoted} && "
+        f"{quoted}/bin/pip install torch; or pass another one: --python PATH",
     )
+
+
+# unlike Path.is_file, os.path.isfile raises no error for a folder that may not be read
+def _in_folder(word: str) -> Path | None:
+    """Return the Python of an environment's folder."""
+    for name in ("bin/python", "bin/python3"):
+        python = expanded(word) / name
+        if os.path.isfile(python):
+            return python
+    return None
+
+
+def _program(word: str) -> Path | None:
+    """Return a program; not resolved, because the link's own folder makes it a virtual environment's Python."""
+    path = expanded(word)
+    if os.path.isfile(path) and os.access(path, os.X_OK):
+        return path
+    return None
+
+
+def _on_path(word: str, environ: Mapping[str, str]) -> Path | None:
+    if os.sep in word:
+        return None
+    program = shutil.which(word, path=environ.get("PATH"))
+    return Path(program) if program else None
 
 
 def look(python: Path) -> UserEnvironment:
@@ -141,12 +167,7 @@ def look(python: Path) -> UserEnvironment:
 
     Raises PreflightError: It has no PyTorch that works, or extensions do not support its Python, PyTorch or platform.
     """
-    done = _run(python, str(_SCRIPT), what=f"{python}: `import torch`")
-    try:
-        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (ValueError, IndexError) as error:
-        reason = f"{python}: it does not run, or `import torch` ends it: {_last_line(done)}"
-        raise PreflightError(reason, _OTHER) from error
+    facts = _ask(python)
     torch = facts["torch"]
     if torch is None:
         reason = f"{python}: `import torch` fails in this environment: {facts['torch_problem']}"
@@ -172,6 +193,17 @@ def look(python: Path) -> UserEnvironment:
     )
 
 
+def _ask(python: Path) -> dict[str, Any]:
+    """Return the facts that :data:`_SCRIPT` prints about an interpreter."""
+    done = _run(python, str(_SCRIPT), what=f"{python}: `import torch`")
+    try:
+        facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        reason = f"{python}: it does not run, or `import torch` ends it: {_last_line(done)}"
+        raise PreflightError(reason, _OTHER) from error
+    return facts
+
+
 def _remedy_for_torch(python: Path, facts: Mapping[str, Any]) -> str:
     prefix = Path(facts["prefix"])
     is_own = facts["prefix"] != facts["base_prefix"] or (prefix / "conda-meta").is_dir()
@@ -188,12 +220,13 @@ def _remedy_for_torch(python: Path, facts: Mapping[str, Any]) -> str:
 
 def parse_arch_flags(flags: list[str]) -> tuple[str, ...]:
     """Return ``("9.0", "12.0+PTX")`` for ``["sm_90", "sm_120", "compute_120"]``."""
-    archs: dict[str, str] = {}
+    has_ptx: dict[str, bool] = {}
     for flag in flags:
-        if match := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", flag):
-            arch = f"{match[2]}.{match[3]}{match[4]}"
-            archs[arch] = archs.get(arch, "") or ("+PTX" if match[1] == "compute" else "")
-    return tuple(arch + ptx for arch, ptx in archs.items())
+        match = re.fullmatch(r"(sm|(?P<ptx>compute))_(?P<major>\d+)(?P<minor>\d[af]?)", flag)
+        if match:
+            arch = f"{match['major']}.{match['minor']}"
+            has_ptx[arch] = has_ptx.get(arch, False) or match["ptx"] is not None
+    return tuple(f"{arch}+PTX" if ptx else arch for arch, ptx in has_ptx.items())
 
 
 def find_import_fault(extension: Extension, environment: UserEnvironment) -> str:
@@ -237,7 +270,8 @@ def _run(python: Path, *arguments: str, what: str) -> subprocess.CompletedProces
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> str:
-    return (done.stderr.strip().splitlines() or [describe_end(done.returncode)])[-1]
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else describe_end(done.returncode)
 
 
 def run_pip(
@@ -260,19 +294,22 @@ def run_pip(
     """
     argv = [*environment.pip, command, "--quiet", "--disable-pip-version-check", "--no-input"]
     argv += ["--no-cache-dir", *arguments]
-    argv += ["--find-links", str(links)] if links and command != "uninstall" else []
-    more = frozenset[str]() if private else pip_settings.ENVIRONMENT
+    if links:
+        argv += ["--find-links", str(links)]
+    more = pip_settings.ENVIRONMENT
+    if private:
+        more = frozenset()
     environ = environment.pip_settings().environ(clean(os.environ), more)
     variables = _PATIENCE | environ | {"TMPDIR": str(temporary)}
     done = run(argv, timeout=_PIP_SECONDS, environ=variables)
     if done.returncode == 0:
         return
-    text, site = done.stdout + done.stderr, environment.site
+    text = done.stdout + done.stderr
     message = f"{what}: {pip_output.explain(text)}"
     if lacked_space(text):
-        raise OutOfSpaceError(message, f"free disk space in {site} and {temporary}")
+        raise OutOfSpaceError(message, f"free disk space in {environment.site} and {temporary}")
     if _REFUSED.search(text):
-        raise PreflightError(message, f"check the permissions of {site}")
+        raise PreflightError(message, f"check the permissions of {environment.site}")
     raise ProviderError(
         message,
         "check the network and pip's indexes (pip config list), or pass a folder with archives: --pyg-sources DIR",

@@ -20,7 +20,7 @@ from cmake_python_swap.cmake_cache import CMakeCache, load
 from cmake_python_swap.cmake_regenerate import RegenerateError
 from cmake_python_swap.frozen_settings import conflicts
 from cmake_python_swap.python_facts import InterpreterError, PythonFacts
-from cmake_python_swap.python_swap import SwapRefused, swap
+from cmake_python_swap.python_swap import TreeRefused, swap
 
 PREFIX = "/opt/env"
 # The ten entries that differ between two Pythons in one prefix (measured), and what finds each of them again.
@@ -336,7 +336,7 @@ def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> N
         include="/opt/env/include/python3.11"
     )
     tree.program("cmake", f"cat > '{tree.build}/build.ninja' <<'EOF'\n{changed}\nEOF")
-    with pytest.raises(SwapRefused) as refusal:
+    with pytest.raises(TreeRefused) as refusal:
         tree.swap()
     headline, step = str(refusal.value).splitlines()
     assert re.findall(r"\d+", headline) == ["1", "1"]
@@ -348,7 +348,7 @@ def test_a_dirty_core_object_is_refused_by_name_with_the_reason(tree: Tree) -> N
 def test_of_many_dirty_objects_the_first_are_named_and_all_counted(tree: Tree) -> None:
     """ninja knows no target of these: they count as libtorch's."""
     tree.ninja([f"unknown{number}.o" for number in range(50)], {})
-    with pytest.raises(SwapRefused) as refusal:
+    with pytest.raises(TreeRefused) as refusal:
         tree.swap()
     lines = str(refusal.value).splitlines()
     assert "50 files" in lines[0]
@@ -363,7 +363,7 @@ def test_what_cmake_wrote_for_a_refused_swap_is_undone_with_its_time_stamp(tree:
     os.utime(header, (1_000_000_000, 1_000_000_000))
     tree.ninja(["core.o"], {})
     tree.program("cmake", f"echo '-O3' > '{header}'; touch '{tree.build}/build.ninja'")
-    with pytest.raises(SwapRefused):
+    with pytest.raises(TreeRefused):
         tree.swap()
     assert tree.path.stat().st_mtime_ns >= (tree.build / "build.ninja").stat().st_mtime_ns, "CMake runs first"
     assert (header.read_text(), header.stat().st_mtime) == ("-O2", 1_000_000_000)
@@ -416,7 +416,7 @@ def test_what_cmake_changed_beside_the_python_is_refused_and_undone(
     tree: Tree, cmake: str, said: str
 ) -> None:
     tree.program("cmake", f"sed -i '{cmake}' '{tree.path}'")
-    with pytest.raises(SwapRefused, match=said):
+    with pytest.raises(TreeRefused, match=said):
         tree.swap()
     assert tree.path.read_bytes() == tree.original
 
@@ -442,7 +442,7 @@ def test_a_tree_or_an_environment_that_does_not_fit_is_refused_before_anything_c
     elif change:
         text = text.replace(change, "UNINITIALIZED=Unix Makefiles")
     tree.path.write_text(text)
-    with pytest.raises(SwapRefused, match=said):
+    with pytest.raises(TreeRefused, match=said):
         tree.swap(**environment)
     assert tree.path.read_text() == text
     assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
@@ -524,7 +524,7 @@ def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_
 ) -> None:
     info = (skbuild_tree.build / ".skbuild-info.json").read_text()
     skbuild_tree.ninja(["core.o"], {})
-    with pytest.raises(SwapRefused):
+    with pytest.raises(TreeRefused):
         skbuild_tree.swap()
     assert (skbuild_tree.build / ".skbuild-info.json").read_text() == info
     assert skbuild_tree.left_overs() == [".skbuild-info.json"]

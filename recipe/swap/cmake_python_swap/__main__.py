@@ -29,14 +29,15 @@ def _swap(arguments: argparse.Namespace) -> None:
         only_plan=only_plan,
         python_targets=_targets(arguments),
     )
+    log = sys.stdout
     if arguments.json:
         print(json.dumps(asdict(report), indent=2))
+        log = sys.stderr
     else:
         for change in report.changes:
-            new = "(CMake finds it again)" if change.new is None else change.new
-            print(f"{change.name}: {change.old} -> {new}")
+            print(change)
     if not only_plan:
-        print(python_swap.marker(report), file=sys.stderr if arguments.json else sys.stdout, flush=True)
+        print(python_swap.marker(report), file=log, flush=True)
 
 
 def _verify(arguments: argparse.Namespace) -> None:
@@ -45,8 +46,10 @@ def _verify(arguments: argparse.Namespace) -> None:
 
 def _restore(arguments: argparse.Namespace) -> None:
     cmake_cache.load(arguments.build_dir / cmake_cache.NAME)  # fails if this is not a build folder
-    undone = python_swap.recover(arguments.build_dir.absolute())
-    print("-- the unfinished swap is undone" if undone else "-- there is no unfinished swap")
+    if python_swap.recover(arguments.build_dir.absolute()):
+        print("-- the unfinished swap is undone")
+    else:
+        print("-- there is no unfinished swap")
 
 
 def _targets(arguments: argparse.Namespace) -> frozenset[str]:
@@ -56,15 +59,20 @@ def _targets(arguments: argparse.Namespace) -> frozenset[str]:
 def _steps(arguments: argparse.Namespace) -> None:
     steps = ninja_dry_run.dry_run(arguments.build_dir, ninja=arguments.ninja, targets=arguments.targets)
     for step in steps:
-        print(f"{step.target or '-'}\t{step.description}" + (f"\t({step.reason})" if step.reason else ""))
+        line = f"{step.target or '-'}\t{step.description}"
+        if step.reason:
+            line += f"\t({step.reason})"
+        print(line)
     print(f"{len(steps)} steps", file=sys.stderr)
 
 
 def _get(arguments: argparse.Namespace) -> None:
     cache = cmake_cache.load(arguments.build_dir / cmake_cache.NAME)
-    lines = (cache[name].value for name in arguments.names) if arguments.names else map(str, cache)
-    for line in lines:
-        print(line)
+    for name in arguments.names:
+        print(cache[name].value)
+    if not arguments.names:
+        for entry in cache:
+            print(entry)
 
 
 def _set(arguments: argparse.Namespace) -> None:
@@ -85,7 +93,9 @@ def _configure(arguments: argparse.Namespace) -> None:
 
 
 def _wheel(arguments: argparse.Namespace) -> None:
-    places = arguments.leave_out.read_text().splitlines() if arguments.leave_out else []
+    places: list[str] = []
+    if arguments.leave_out:
+        places = arguments.leave_out.read_text().splitlines()
     skbuild_backend.wheel(arguments.tree, sys.executable, arguments.folder, places)
 
 
@@ -162,7 +172,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     try:
         arguments.run(arguments)
-    except python_swap.SwapRefused as refusal:
+    except python_swap.TreeRefused as refusal:
         print(f"cmake_python_swap: refused: {refusal}", file=sys.stderr)
         return EXIT_REFUSED
     except python_swap.UNUSABLE as error:

@@ -15,7 +15,11 @@ from pathlib import Path
 from .atomic_file import keep_original, write_atomically
 
 NAME = "CMakeCache.txt"
-TYPES = ("BOOL", "PATH", "FILEPATH", "STRING", "INTERNAL", "STATIC", "UNINITIALIZED")
+BOOL = "BOOL"
+INTERNAL = "INTERNAL"
+STATIC = "STATIC"
+UNINITIALIZED = "UNINITIALIZED"
+TYPES = (BOOL, "PATH", "FILEPATH", "STRING", INTERNAL, STATIC, UNINITIALIZED)
 PROPERTIES = ("ADVANCED", "MODIFIED", "STRINGS")
 INTERNAL_SECTION = "# INTERNAL cache entries"
 _BOOLEANS = {"1", "0", "on", "off", "yes", "no", "true", "false", "y", "n", "ignore", "notfound", ""}
@@ -106,7 +110,9 @@ class CMakeCache:
 
     def get(self, name: str, default: str = "") -> str:
         """Return the value of an entry, or ``default`` if there is no such entry."""
-        return self[name].value if name in self._index else default
+        if name not in self._index:
+            return default
+        return self[name].value
 
     def set(self, name: str, value: str, type: str | None = None) -> None:
         """Change the value of an existing entry.
@@ -115,11 +121,11 @@ class CMakeCache:
         Raises CacheError for an unknown name, another type, a STATIC entry, or a value that a line cannot contain.
         """
         entry = self[name]
-        if entry.type == "STATIC":
+        if entry.type == STATIC:
             raise CacheError(f"{self.where}: {name} is STATIC: only CMake may set it")
-        if type is not None and type != entry.type and entry.type != "UNINITIALIZED":
-            raise CacheError(f"{self.where}: {name} is of type {entry.type}, not {type}")
         new_type = type or entry.type
+        if entry.type not in (new_type, UNINITIALIZED):
+            raise CacheError(f"{self.where}: {name} is of type {entry.type}, not {type}")
         _check(self.where, name, new_type, value)
         number = self._index[name]
         self.lines[number] = _format(name, new_type, value) + _ending(self.lines[number])
@@ -135,16 +141,21 @@ class CMakeCache:
         help_text = doc or "No help, variable specified on the command line."
         new = [f"//{help_text}{end}", _format(name, type, value) + end]
         at = len(self.lines)
-        if type != "INTERNAL":
-            for number, line in enumerate(self.lines):
-                if line.rstrip("\r\n") == INTERNAL_SECTION:
-                    at = number - 1  # above the row of # signs
-                    new.append(end)
-                    break
+        section = self._internal_section()
+        if type != INTERNAL and section is not None:
+            at = section
+            new.append(end)
         if at and not self.lines[at - 1].endswith("\n"):
             self.lines[at - 1] += end
         self.lines[at:at] = new
         self._reindex()
+
+    def _internal_section(self) -> int | None:
+        """Return the index of the row of # signs above the section, if there is one."""
+        for number, line in enumerate(self.lines):
+            if line.rstrip("\r\n") == INTERNAL_SECTION:
+                return number - 1
+        return None
 
     def assign(self, assignment: str, *, new: bool = False) -> None:
         """Set an entry by ``NAME[:TYPE]=VALUE``; with ``new``, add the entry if it does not exist.
@@ -158,22 +169,27 @@ class CMakeCache:
         if name in self:
             self.set(name, value, type)
         elif new:
-            self.add(name, value, type or "UNINITIALIZED")
+            self.add(name, value, type or UNINITIALIZED)
         else:
             raise CacheError(f"{self.where}: no entry {name}{self._hint(name)}; --new adds one")
 
     def remove(self, name: str) -> None:
         """Remove an entry with its help text and properties. Raises CacheError if there is none."""
-        self[name]
-        for each in (name, *(f"{name}-{kind}" for kind in PROPERTIES)):
-            if each in self._index:
-                number = self._index[each]
-                start, end = self._doc_start(number), number + 1
-                # One blank line separates entries outside the internal section.
-                if start and end < len(self.lines) and not (self.lines[start - 1] + self.lines[end]).strip():
-                    end += 1
-                del self.lines[start:end]
-                self._reindex()
+        self._remove_lines(self[name].line - 1)
+        for kind in PROPERTIES:
+            number = self._index.get(f"{name}-{kind}")
+            if number is not None:
+                self._remove_lines(number)
+
+    def _remove_lines(self, number: int) -> None:
+        """Remove the line of an entry, its help text, and a blank line."""
+        start = self._doc_start(number)
+        end = number + 1
+        # One blank line separates entries outside the internal section.
+        if start and end < len(self.lines) and not (self.lines[start - 1] + self.lines[end]).strip():
+            end += 1
+        del self.lines[start:end]
+        self._reindex()
 
     def _doc_start(self, number: int) -> int:
         while number and self.lines[number - 1].startswith("//"):
@@ -218,7 +234,11 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _unquote(value: str) -> str:
-    return value[1:-1] if len(value) >= 2 and value[0] == value[-1] == "'" else value
+    return value[1:-1] if _is_quoted(value) else value
+
+
+def _is_quoted(value: str) -> bool:
+    return len(value) >= 2 and value[0] == value[-1] == "'"
 
 
 def _ending(line: str) -> str:
@@ -226,10 +246,12 @@ def _ending(line: str) -> str:
 
 
 def _format(name: str, type: str, value: str) -> str:
-    key = f'"{name}"' if ":" in name or name.startswith("//") else name
+    if ":" in name or name.startswith("//"):
+        name = f'"{name}"'
     # CMake drops outer blanks of a value unless it is quoted, and removes quotes around a value.
-    guarded = value != value.strip() or (len(value) >= 2 and value[0] == value[-1] == "'")
-    return f"{key}:{type}='{value}'" if guarded else f"{key}:{type}={value}"
+    if value != value.strip() or _is_quoted(value):
+        value = f"'{value}'"
+    return f"{name}:{type}={value}"
 
 
 def _check(where: str, name: str, type: str, value: str) -> None:
@@ -237,5 +259,6 @@ def _check(where: str, name: str, type: str, value: str) -> None:
         raise CacheError(f"{where}: {type!r} is not a type of cache entries ({', '.join(TYPES)})")
     if re.search(r"[\r\n\0]", value):
         raise CacheError(f"{where}: the value for {name} contains a line break or NUL")
-    if type == "BOOL" and value.lower() not in _BOOLEANS and not value.upper().endswith("-NOTFOUND"):
+    is_boolean = value.lower() in _BOOLEANS or value.upper().endswith("-NOTFOUND")
+    if type == BOOL and not is_boolean:
         raise CacheError(f"{where}: {name} is a BOOL, and {value!r} is not one (ON, OFF, ...)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .cmake_cache import load
@@ -18,6 +18,8 @@ from .ninja_dry_run import Graph, NinjaError
 _SOURCES = frozenset(
     [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".def", ".in", ".proto"]
 )
+# Folders of copies, not of the tree's own files: of installed files by setup.py, and for undoing by the Python swap.
+_COPIES = ("lib.", "bdist.", "temp.", "python-swap.")
 
 
 class RegenerateError(Exception):
@@ -40,23 +42,34 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
-            stdout=None if log is None else subprocess.PIPE,
-            stderr=None if log is None else subprocess.STDOUT,
+            stdout=subprocess.PIPE if log else None,
+            stderr=subprocess.STDOUT if log else None,
         )
     except OSError as error:
         raise RegenerateError(f"cannot run {command[0]}: {error.strerror}") from error
-    if log is not None:
+    if log:
         log.write_text(result.stdout, errors="replace")
     if result.returncode:
-        lines = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
+        lines = last_lines(result)
         raise RegenerateError(f"{' '.join(command)} failed with exit code {result.returncode}{lines}")
     return _restore_times(before)
 
 
+def last_lines(done: subprocess.CompletedProcess[str]) -> str:
+    """Return a line break and the last lines of a program's output; an empty string if it was not captured."""
+    if done.stdout is None:
+        return ""
+    return "\n" + "\n".join(done.stdout.splitlines()[-30:])
+
+
 def instead_of_cmake(arguments: Sequence[str]) -> int:
     """Run ``cmake``, and keep the dates of unchanged files if it configures (``-BBUILD_DIR``); return its exit code."""
-    build_dir = next((Path(word[2:]) for word in arguments if word.startswith("-B") and word != "-B"), None)
-    before = {} if build_dir is None else _snapshot(build_dir)
+    before: Mapping[Path, tuple[os.stat_result, bytes]] = {}
+    for word in arguments:
+        build_dir = word.removeprefix("-B")
+        if build_dir and build_dir != word:
+            before = _snapshot(Path(build_dir))
+            break
     code = subprocess.run(["cmake", *arguments]).returncode
     _restore_times(before)
     return code
@@ -68,20 +81,25 @@ def written_by_cmake(build_dir: Path) -> list[Path]:
         edges = Graph(build_dir).edges
     except NinjaError:  # not configured yet, or scikit-build-core has deleted CMakeFiles/
         edges = []
-    made = {output for edge in edges if edge.rule != "phony" for output in edge.outputs}
+    made: set[str] = set()
+    for edge in edges:
+        if not edge.is_phony:
+            made.update(edge.outputs)
     found = []
-    for folder, folders, names in os.walk(build_dir):
-        inside = os.path.relpath(folder, build_dir)
-        if inside == ".":
-            # copies, not the tree's own files: of installed files by setup.py, and for undoing by the Python swap
-            folders[:] = [
-                each for each in folders if not each.startswith(("lib.", "bdist.", "temp.", "python-swap."))
-            ]
-        for name in names:
-            path = os.path.normpath(os.path.join(inside, name))
-            if os.path.splitext(name)[1] in _SOURCES and path not in made and (build_dir / path).is_file():
-                found.append(build_dir / path)
+    for path in _sources(build_dir):
+        if os.path.relpath(path, build_dir) not in made and path.is_file():
+            found.append(path)
     return found
+
+
+def _sources(build_dir: Path) -> Iterator[Path]:
+    """Yield the files in a build folder, apart from copies, whose names end as those of sources."""
+    for folder, folders, names in os.walk(build_dir):
+        if folder == str(build_dir):
+            folders[:] = [name for name in folders if not name.startswith(_COPIES)]
+        for name in names:
+            if os.path.splitext(name)[1] in _SOURCES:
+                yield Path(folder, name)
 
 
 def _snapshot(build_dir: Path) -> dict[Path, tuple[os.stat_result, bytes]]:

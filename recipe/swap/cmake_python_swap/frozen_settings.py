@@ -22,6 +22,7 @@ FROZEN = re.compile(
     rf"^CMAKE_((?:{_LANGUAGES})_(FLAGS(_\w+)?|COMPILER|COMPILER_LAUNCHER|COMPILER_ARG1)"
     r"|(SHARED|MODULE|EXE|STATIC)_LINKER_FLAGS(_\w+)?|BUILD_TYPE|INSTALL_PREFIX|SYSROOT|OSX_\w+)$"
 )
+_INSTALL_PREFIX = "CMAKE_INSTALL_PREFIX"
 _FLAGS = {
     "CFLAGS": "CMAKE_C_FLAGS",
     "CXXFLAGS": "CMAKE_CXX_FLAGS",
@@ -40,27 +41,43 @@ def conflicts(cache: CMakeCache, environment: Mapping[str, str], build_dir: Path
     for name, value in environment.items():
         if not value:
             continue
-        if name in _FLAGS:
-            entry = _FLAGS[name]
-            # If the environment has CMAKE_<LANG>_FLAGS, CMake ignores CFLAGS.
-            if entry in cache and not environment.get(entry) and not _contains(cache.get(entry), value):
-                yield _flags_differ(f"${name} is", value, entry, cache.get(entry))
-        elif name in _COMPILERS:
-            entry = _COMPILERS[name]
-            if entry in cache and not environment.get(entry) and not _same_program(value, cache.get(entry)):
-                yield f"${name} is {value}, but the tree was configured with {entry}={cache.get(entry)}"
+        # If the environment has CMAKE_<LANG>_FLAGS, CMake ignores CFLAGS.
+        if entry := _usual_entry(name, cache, environment):
+            yield from _usual_conflict(name, value, entry, cache.get(entry))
         elif FROZEN.match(name) and name in cache:
-            if name.endswith("_COMPILER"):
-                if not _same_program(value, cache.get(name)):
-                    yield f"${name} is {value}, but the tree was configured with {cache.get(name)}"
-            elif _words(value) != _words(cache.get(name)):
-                yield _flags_differ(f"${name} is", value, name, cache.get(name))
+            yield from _direct_conflict(name, value, cache.get(name))
+
+
+def _usual_entry(name: str, cache: CMakeCache, environment: Mapping[str, str]) -> str:
+    """Return the entry that a variable such as CFLAGS or CC sets, or an empty string."""
+    entry = _FLAGS.get(name) or _COMPILERS.get(name, "")
+    if entry not in cache or environment.get(entry):
+        return ""
+    return entry
+
+
+def _usual_conflict(name: str, value: str, entry: str, cached: str) -> Iterator[str]:
+    """Compare a variable such as CFLAGS or CC with the entry that it sets."""
+    if name in _FLAGS:
+        if not _contains(cached, value):
+            yield _flags_differ(f"${name} is", value, entry, cached)
+    elif not _same_program(value, cached):
+        yield f"${name} is {value}, but the tree was configured with {entry}={cached}"
+
+
+def _direct_conflict(name: str, value: str, cached: str) -> Iterator[str]:
+    """Compare a variable such as CMAKE_C_FLAGS with the entry of its name."""
+    if name.endswith("_COMPILER"):
+        if not _same_program(value, cached):
+            yield f"${name} is {value}, but the tree was configured with {cached}"
+    elif _words(value) != _words(cached):
+        yield _flags_differ(f"${name} is", value, name, cached)
 
 
 def changed(before: CMakeCache, after: CMakeCache) -> Iterator[str]:
     """Yield a sentence for each frozen entry that a run of CMake has changed."""
     for entry in after:
-        if entry.name == "CMAKE_INSTALL_PREFIX" and "SKBUILD" in after:
+        if entry.name == _INSTALL_PREFIX and "SKBUILD" in after:
             continue  # scikit-build-core installs into another temporary folder each time
         if FROZEN.match(entry.name) and before.get(entry.name) != entry.value:
             yield _flags_differ(
@@ -70,14 +87,19 @@ def changed(before: CMakeCache, after: CMakeCache) -> Iterator[str]:
 
 def difference(old: str, new: str) -> str:
     """Describe the changed words of a command line: ``-O2 became -O3``, ``with -g``; "" if none changed."""
-    before, after = _words(old), _words(new)
+    before = _words(old)
+    after = _words(new)
     removed = [word for word in before if word not in after]
     added = [word for word in after if word not in before]
     if removed and added:
         return f"{_some(removed)} became {_some(added)}"
-    if removed or added:
-        return f"without {_some(removed)}" if removed else f"with {_some(added)}"
-    return "" if before == after else "its words are in another order"
+    if removed:
+        return f"without {_some(removed)}"
+    if added:
+        return f"with {_some(added)}"
+    if before != after:
+        return "its words are in another order"
+    return ""
 
 
 def _moved(cache: CMakeCache, build_dir: Path) -> Iterator[str]:
@@ -90,15 +112,16 @@ def _moved(cache: CMakeCache, build_dir: Path) -> Iterator[str]:
 
 
 def _flags_differ(what: str, value: str, entry: str, cached: str) -> str:
-    return (
-        f"{what} {value!r}, but the tree was configured with {entry}={cached!r}: {difference(cached, value)}"
-    )
+    change = difference(cached, value)
+    return f"{what} {value!r}, but the tree was configured with {entry}={cached!r}: {change}"
 
 
 def _contains(cached: str, wanted: str) -> bool:
     # CMake's initial value is $CFLAGS, with additions of its platform files before or after it.
-    have, want = _words(cached), _words(wanted)
-    return any(have[start : start + len(want)] == want for start in range(len(have) - len(want) + 1))
+    have = _words(cached)
+    want = _words(wanted)
+    starts = range(len(have) - len(want) + 1)
+    return any(have[start : start + len(want)] == want for start in starts)
 
 
 def _same_program(wanted: str, cached: str) -> bool:
@@ -115,4 +138,7 @@ def _words(text: str) -> list[str]:
 
 
 def _some(words: list[str]) -> str:
-    return " ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
+    shown = " ".join(words[:4])
+    if len(words) > 4:
+        shown += f" and {len(words) - 4} more"
+    return shown

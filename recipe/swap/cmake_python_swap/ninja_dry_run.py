@@ -13,7 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+_PHONY = "phony"  # ninja's rule
+_CUSTOM_COMMAND = "CUSTOM_COMMAND"  # CMake's rule
+_SYMLINK = "CMAKE_SYMLINK_LIBRARY"  # CMake's rule
 _STATUS = "::step::"
+_PATH_LISTS = ("in", "out")  # $in and $out, which are expanded already
 _EXPLAIN = "ninja explain: "
 _LOOKED_UP = 40  # objects for which missing headers are searched; a refusal names fewer
 _BINARY = re.compile(r"\.(o|obj|a|lib|so|dylib|dll|pyd|exe|cubin|fatbin|ptx|gch|pch)(\.[0-9.]+)?$")
@@ -62,7 +66,12 @@ class Edge:
     @property
     def makes_binary(self) -> bool:
         """Whether it compiles, archives or links; other statements generate sources or copy files."""
-        return self.rule != "CUSTOM_COMMAND" or any(map(_BINARY.search, self.outputs))
+        return self.rule != _CUSTOM_COMMAND or any(map(_BINARY.search, self.outputs))
+
+    @property
+    def is_phony(self) -> bool:
+        """Whether it only names other outputs."""
+        return self.rule == _PHONY
 
 
 @dataclass(frozen=True)
@@ -80,6 +89,10 @@ class Step:
     target: str
     binary: bool
     reason: str
+
+    def count_objects(self) -> int:
+        """Return how many of its outputs are objects."""
+        return sum(output.endswith(".o") for output in self.outputs)
 
 
 class Graph:
@@ -100,23 +113,32 @@ class Graph:
             raise NinjaError(
                 f"{build_dir / name}: {error.strerror}: is this a tree configured for ninja?"
             ) from error
-        block: dict[str, str] = self.variables
+        block = self.variables
         for line in re.sub(r"\$\n[ ]*", "", text).split("\n"):
             if line.startswith("  "):
                 key, _, value = line.partition("=")
                 block[key.strip()] = value.lstrip()
-            elif line.startswith("build "):
-                block = {}
-                self.edges.append(_edge(line, block))
-            elif line.startswith("rule "):
-                block = self.rules.setdefault(line[5:].strip(), {})
-            elif line.startswith(("include ", "subninja ")):
-                self._read(build_dir, line.split(" ", 1)[1])
             elif line and not line.startswith("#"):
-                block = {} if line.startswith(("default ", "pool ")) else self.variables
-                if block is self.variables and "=" in line:
-                    key, _, value = line.partition("=")
-                    block[key.strip()] = self.expand(value.lstrip(), {})
+                block = self._read_statement(line, build_dir)
+
+    def _read_statement(self, line: str, build_dir: Path) -> dict[str, str]:
+        """Read a line that is not indented; return the variables that the indented lines after it set."""
+        keyword, _, rest = line.partition(" ")
+        match keyword:
+            case "build":
+                block: dict[str, str] = {}
+                self.edges.append(_edge(rest, block))
+                return block
+            case "rule":
+                return self.rules.setdefault(rest.strip(), {})
+            case "include" | "subninja":
+                self._read(build_dir, rest)
+            case "default" | "pool":
+                return {}
+            case _ if "=" in line:
+                key, _, value = line.partition("=")
+                self.variables[key.strip()] = self.expand(value.lstrip(), {})
+        return self.variables
 
     def expand(self, text: str, scope: Mapping[str, str]) -> str:
         """Expand ``$name``, ``${name}`` and ninja's escapes with the variables of a build statement."""
@@ -125,9 +147,11 @@ class Graph:
             name = match[1] or match[2]
             if name is None:
                 return match[0][1]  # $$, $: and $blank
+            if name in _PATH_LISTS and name in scope:
+                return scope[name]
             if name in scope:
                 # ninja expands a statement's variable in the file's scope: it cannot refer to itself.
-                return self.expand(scope[name], {}) if name not in ("in", "out") else scope[name]
+                return self.expand(scope[name], {})
             return self.variables.get(name, "")
 
         return re.sub(r"\$(?:([A-Za-z0-9_-]+)|\{([A-Za-z0-9_.-]+)\}|[$: ])", value, text)
@@ -147,9 +171,10 @@ class Graph:
     def target(self, edge: Edge) -> str:
         """Return a statement's CMake target, or ""."""
         folder = edge.variables.get("OBJECT_DIR", "")
-        if not folder and edge.rule == "CMAKE_SYMLINK_LIBRARY" and edge.inputs[0] in self.by_output:
+        if not folder and edge.rule == _SYMLINK and edge.inputs[0] in self.by_output:
             return self.target(self.by_output[edge.inputs[0]])
-        return os.path.basename(folder)[: -len(".dir")] if folder.endswith(".dir") else ""
+        name = os.path.basename(folder)
+        return name.removesuffix(".dir") if name.endswith(".dir") else ""
 
 
 def dry_run(build_dir: Path, *, ninja: str = "ninja", targets: Sequence[str] = ()) -> tuple[Step, ...]:
@@ -160,14 +185,7 @@ def dry_run(build_dir: Path, *, ninja: str = "ninja", targets: Sequence[str] = (
     graph = Graph(build_dir)
     command = [ninja, "-C", str(build_dir), "-n", "-d", "explain", *targets]
     try:
-        result = subprocess.run(
-            command,
-            env={**os.environ, "NINJA_STATUS": _STATUS, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
-        )
+        result = _run(command, NINJA_STATUS=_STATUS, LC_ALL="C")
     except OSError as error:
         raise NinjaError(f"cannot run {ninja}: {error.strerror}") from error
     if result.returncode:
@@ -181,53 +199,76 @@ def dry_run(build_dir: Path, *, ninja: str = "ninja", targets: Sequence[str] = (
     return tuple(_with_missing_headers(list(_trace(graph, steps, why)), ninja, build_dir))
 
 
+def _run(command: Sequence[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with further environment variables, and read its output."""
+    return subprocess.run(
+        command,
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
+
+
 def reasons(lines: Iterable[str]) -> dict[str, str]:
     """Map outputs to the reasons for making them again, from the lines of ``ninja -d explain``."""
     found: dict[str, str] = {}
     for line in lines:
-        if not line.startswith(_EXPLAIN):
-            continue
-        for pattern, words in _REASONS:
-            match = pattern.search(line[len(_EXPLAIN) :])
-            if match:
-                found.setdefault(match["out"], words.format_map(match.groupdict()))
-                break
+        if line.startswith(_EXPLAIN):
+            for output, reason in _reason(line.removeprefix(_EXPLAIN)):
+                found.setdefault(output, reason)
     return found
+
+
+def _reason(explanation: str) -> Iterator[tuple[str, str]]:
+    """Yield the output and the reason in one of ninja's explanations, if it has one."""
+    for pattern, words in _REASONS:
+        match = pattern.search(explanation)
+        if match:
+            yield match["out"], words.format_map(match.groupdict())
+            return
 
 
 def _trace(graph: Graph, descriptions: Sequence[str], why: Mapping[str, str]) -> Iterator[Step]:
     candidates: dict[str, list[Edge]] = {}
     for edge in graph.edges:
-        if edge.rule != "phony":
+        if not edge.is_phony:
             candidates.setdefault(graph.description(edge), []).append(edge)
     for description in descriptions:
         same = candidates.get(description, [])
         # Several statements may share a description: prefer one with a reason, and use each only once.
-        same.sort(key=lambda each: not any(output in why for output in each.outputs))
+        same.sort(key=lambda edge: why.keys().isdisjoint(edge.outputs))
         if not same:
             yield Step(description, (), "", True, "no build statement has this description")
             continue
         edge = same.pop(0)
-        reason = next((why[output] for output in edge.outputs if output in why), "")
+        known = [why[output] for output in edge.outputs if output in why]
+        reason = known[0] if known else ""
         yield Step(description, edge.outputs, graph.target(edge), edge.makes_binary, reason)
 
 
 def _with_missing_headers(steps: Sequence[Step], ninja: str, build_dir: Path) -> Iterator[Step]:
     """Add the reason of objects with a missing header, for which ninja prints none."""
-    unexplained = [step.outputs[0] for step in steps if step.binary and step.outputs and not step.reason]
-    headers = _recorded_headers(ninja, build_dir, unexplained[:_LOOKED_UP]) if unexplained else {}
+    unexplained: list[str] = []
     for step in steps:
-        recorded = headers.get(step.outputs[0], []) if step.outputs else []
-        gone = next((header for header in recorded if not (build_dir / header).exists()), None)
-        yield replace(step, reason=f"{gone} is missing") if gone else step
+        if step.binary and not step.reason:
+            unexplained += step.outputs[:1]
+    headers: dict[str, list[str]] = {}
+    if unexplained:
+        headers = _recorded_headers(ninja, build_dir, unexplained[:_LOOKED_UP])
+    for step in steps:
+        for output in step.outputs[:1]:
+            gone = [header for header in headers.get(output, []) if not (build_dir / header).exists()]
+            if gone:
+                step = replace(step, reason=f"{gone[0]} is missing")
+        yield step
 
 
 def _recorded_headers(ninja: str, build_dir: Path, outputs: Sequence[str]) -> dict[str, list[str]]:
     """Return the headers that ninja recorded when it last built the outputs."""
     command = [ninja, "-C", str(build_dir), "-t", "deps", *outputs]
-    result = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="surrogateescape"
-    )
+    result = _run(command)
     headers: dict[str, list[str]] = {}
     found: list[str] = []
     for line in result.stdout.splitlines():
@@ -238,9 +279,9 @@ def _recorded_headers(ninja: str, build_dir: Path, outputs: Sequence[str]) -> di
     return headers
 
 
-def _edge(line: str, variables: dict[str, str]) -> Edge:
-    # build OUTS | IMPLICIT_OUTS: RULE INS | IMPLICIT_INS || ORDER_ONLY |@ VALIDATIONS
-    left, _, right = _partition(line[len("build ") :])
+def _edge(statement: str, variables: dict[str, str]) -> Edge:
+    # OUTS | IMPLICIT_OUTS: RULE INS | IMPLICIT_INS || ORDER_ONLY |@ VALIDATIONS
+    left, right = _split_at_colon(statement)
     rule, _, rest = right.strip().partition(" ")
     explicit_outputs, _, implicit_outputs = left.partition(" | ")
     depends = re.split(r" \|\| | \|@ |^\|\| ", rest)[0]
@@ -252,17 +293,21 @@ def _edge(line: str, variables: dict[str, str]) -> Edge:
     return Edge(outputs + _paths(implicit_outputs), inputs + _paths(implicit_inputs), rule, variables)
 
 
-def _partition(text: str) -> tuple[str, str, str]:
+def _split_at_colon(text: str) -> tuple[str, str]:
     match = re.search(r"(?<!\$):", text)  # an escaped colon belongs to a path
     if match is None:
         raise NinjaError(f"not a build statement: {text[:80]!r}")
-    return text[: match.start()], ":", text[match.end() :]
+    return text[: match.start()], text[match.end() :]
 
 
 def _quoted(path: str) -> str:
     # as ninja quotes $in and $out, which is stricter than shlex.quote
-    return path if re.fullmatch(r"[A-Za-z0-9_+\-./]+", path) else "'" + path.replace("'", "'\\''") + "'"
+    if re.fullmatch(r"[A-Za-z0-9_+\-./]+", path):
+        return path
+    escaped = path.replace("'", "'\\''")
+    return f"'{escaped}'"
 
 
 def _paths(text: str) -> tuple[str, ...]:
-    return tuple(re.sub(r"\$([$: ])", r"\1", path) for path in re.findall(r"(?:\$.|[^ $])+", text))
+    escaped = re.findall(r"(?:\$.|[^ $])+", text)
+    return tuple(re.sub(r"\$([$: ])", r"\1", path) for path in escaped)

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .cmake_cache import CMakeCache, Entry
+from .cmake_cache import INTERNAL, CMakeCache, Entry
 from .python_facts import PythonFacts
 
 # Results of FindPython, under both its names, and of pybind11.
@@ -41,7 +41,7 @@ _EXECUTABLES = (
     "_Python3_EXECUTABLE",
     "PYTHON_EXECUTABLE",
 )
-_LISTS = ("CMAKE_PREFIX_PATH", "CMAKE_MODULE_PATH", "CMAKE_FIND_ROOT_PATH")
+_PYBIND11_INCLUDE = re.compile(r"^pybind11_INCLUDE_DIRS?$")
 _PACKAGES = re.compile(
     r"^(?P<prefix>.+)/(?:lib|lib64)/python3\.[0-9]+t?/(?:site|dist)-packages(?P<rest>/.*)?$"
 )
@@ -60,14 +60,31 @@ class Change:
     old: str | None
     new: str | None
 
+    def __str__(self) -> str:
+        new = "(CMake finds it again)" if self.new is None else self.new
+        return f"{self.name}: {self.old} -> {new}"
+
+
+@dataclass(frozen=True)
+class _FoundPython:
+    """The interpreter that CMake's last run has found."""
+
+    version: str  #: "3.12.7"
+    soabi: str
+
+
+_NAMES = ("Python", "Python3")  # of CMake's package
+
 
 def plan(cache: CMakeCache, facts: PythonFacts) -> tuple[Change, ...]:
     """Return the changes after which a cache describes the interpreter.
 
     Raises EntriesError if the tree uses NumPy or pybind11 and the interpreter does not have it.
     """
-    changes = [change for entry in cache for change in _change(entry, cache, facts)]
-    for package in ("Python", "Python3"):
+    changes: list[Change] = []
+    for entry in cache:
+        changes += _change(entry, cache, facts)
+    for package in _NAMES:
         # If CMake searched for the interpreter itself, this entry keeps it from finding another one.
         if f"_{package}_EXECUTABLE" in cache and f"{package}_EXECUTABLE" not in cache:
             changes.append(Change(f"{package}_EXECUTABLE", "FILEPATH", None, executable(cache, facts)))
@@ -88,14 +105,22 @@ def apply(cache: CMakeCache, changes: tuple[Change, ...]) -> None:
 
 def version(cache: CMakeCache) -> str:
     """Return the version of a cache's Python, such as "3.12" or "3.13t"; "" if unknown."""
-    for package in ("Python", "Python3"):
-        properties = cache.get(f"_{package}_INTERPRETER_PROPERTIES").split(";")
-        if len(properties) > 6 and properties[1].isdigit():
-            return f"{properties[1]}.{properties[2]}" + ("t" if "t" in _abi_flags(properties[6]) else "")
-    match = re.search(
-        r"cpython-3(\d+)(t?)", cache.get("PYTHON_MODULE_EXTENSION") or cache.get("SKBUILD_SOABI")
-    )
-    return f"3.{match[1]}{match[2]}" if match else ""
+    for package in _NAMES:
+        found = _found_python(cache, package)
+        if found and found.version[:1].isdigit():
+            short, _, _ = found.version.rpartition(".")
+            return f"{short}t" if "t" in _abi_flags(found.soabi) else short
+    soabi = cache.get("PYTHON_MODULE_EXTENSION") or cache.get("SKBUILD_SOABI")
+    match = re.search(r"cpython-3(\d+t?)", soabi)
+    return f"3.{match[1]}" if match else ""
+
+
+def _found_python(cache: CMakeCache, package: str) -> _FoundPython | None:
+    """Return the interpreter in the cache that CMake has found under one of its package's names."""
+    properties = cache.get(f"_{package}_INTERPRETER_PROPERTIES").split(";")
+    if len(properties) <= 6:
+        return None
+    return _FoundPython(version=".".join(properties[1:4]), soabi=properties[6])
 
 
 def prefix(cache: CMakeCache) -> str:
@@ -120,33 +145,36 @@ def executable(cache: CMakeCache, facts: PythonFacts) -> str:
 
 def disagreements(cache: CMakeCache, facts: PythonFacts) -> Iterator[str]:
     """Yield a sentence for each result of a CMake run that differs from the interpreter's own report."""
-    for package in ("Python", "Python3"):
-        properties = cache.get(f"_{package}_INTERPRETER_PROPERTIES").split(";")
-        if len(properties) > 6 and (".".join(properties[1:4]), properties[6]) != (facts.version, facts.soabi):
-            found = f"{'.'.join(properties[1:4])} ({properties[6]})"
-            yield f"CMake found Python {found} instead of {facts.version} ({facts.soabi})"
-        for name, expected in (
-            (f"_{package}_INCLUDE_DIR", facts.include),
-            (f"_{package}_NumPy_INCLUDE_DIR", facts.numpy_include),
-        ):
-            found = cache.get(name)
-            if found and not _same(found, expected):
-                yield f"CMake found {name}={found} instead of {expected or 'nothing'}"
+    wanted = _FoundPython(version=facts.version, soabi=facts.soabi)
+    for package in _NAMES:
+        found = _found_python(cache, package)
+        if found and found != wanted:
+            was = f"{found.version} ({found.soabi})"
+            yield f"CMake found Python {was} instead of {facts.version} ({facts.soabi})"
+        folders = {
+            f"_{package}_INCLUDE_DIR": facts.include,
+            f"_{package}_NumPy_INCLUDE_DIR": facts.numpy_include,
+        }
+        for name, expected in folders.items():
+            folder = cache.get(name)
+            if folder and not _same(folder, expected):
+                yield f"CMake found {name}={folder} instead of {expected or 'nothing'}"
 
 
 def describes(cache: CMakeCache, facts: PythonFacts) -> bool:
     """Return whether CMake's last run found this interpreter, so that another run would change nothing."""
-    known = any(
-        cache.get(f"_{package}_INTERPRETER_PROPERTIES").count(";") > 5 for package in ("Python", "Python3")
-    )
-    changed = any(change.new is not None for change in plan(cache, facts))
-    return known and not changed and not any(True for _ in disagreements(cache, facts))
+    if not any(_found_python(cache, package) for package in _NAMES):
+        return False
+    if any(change.new is not None for change in plan(cache, facts)):
+        return False
+    return not list(disagreements(cache, facts))
 
 
 def _change(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> Iterator[Change]:
-    if FOUND.match(entry.name) or (
-        entry.type == "INTERNAL" and re.match(r"^pybind11_INCLUDE_DIRS?$", entry.name)
-    ):
+    is_result = FOUND.match(entry.name) is not None
+    if entry.type == INTERNAL and _PYBIND11_INCLUDE.match(entry.name):
+        is_result = True
+    if is_result:
         yield Change(entry.name, entry.type, entry.value, None)
         return
     new = _value(entry, cache, facts)
@@ -156,37 +184,104 @@ def _change(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> Iterator[Cha
 
 def _value(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> str | None:
     """Return the value that an entry must have for the interpreter; None if it does not depend on Python."""
-    if entry.name in _LISTS:
-        return ";".join(_relocate(element, facts) for element in entry.value.split(";"))
-    if entry.name == "pybind11_DIR":
-        return _pybind11_dir(entry.value, facts)
-    if entry.name == "SKBUILD_SOABI":
-        return facts.soabi
+    if entry.name in _BY_NAME:
+        return _BY_NAME[entry.name](entry, cache, facts)
     match = re.match(r"^(?:Python3?|PYTHON)_(\w+)$", entry.name)
-    if match is None or not entry.value or entry.value.endswith("NOTFOUND"):
+    if match is None or match[1] not in _BY_SUFFIX:
         return None
-    kind = match[1]
-    if kind == "EXECUTABLE":
-        return executable(cache, facts)
-    if kind in ("INCLUDE_DIR", "INCLUDE_DIRS", "INCLUDE_PATH", "INCLUDE_DIR2"):
-        return facts.include
-    if kind in ("NumPy_INCLUDE_DIR", "NumPy_INCLUDE_DIRS", "NUMPY_INCLUDE_DIR", "NUMPY_INCLUDE_DIRS"):
-        if not facts.numpy_include:
-            raise EntriesError(f"{facts.executable} has no NumPy, but the tree was configured with it")
-        return facts.numpy_include
-    if kind in ("LIBRARY", "LIBRARIES", "LIBRARY_RELEASE"):
-        return facts.library_path
-    if kind == "ROOT_DIR":
-        # scikit-build-core sets the interpreter's own installation; a folder set by a user stays if it exists.
-        return facts.base_exec_prefix if "SKBUILD" in cache or not os.path.isdir(entry.value) else entry.value
-    if kind == "LIB_REL_PATH":
-        return os.path.relpath(facts.platlib, facts.prefix)
-    if kind == "FIND_ABI":
-        # pydebug;pymalloc;unicode[;gil_disabled]: without the fourth it is OFF; CMake < 3.30 accepts only three
-        abi = entry.value.split(";")
-        with_gil = len(abi) == 3 and not facts.free_threaded
-        return entry.value if with_gil else ";".join([*abi[:3], "ON" if facts.free_threaded else "OFF"])
-    return None
+    if not entry.value or _is_not_found(entry):
+        return None
+    return _BY_SUFFIX[match[1]](entry, cache, facts)
+
+
+def _is_not_found(entry: Entry) -> bool:
+    return entry.value.endswith("NOTFOUND")
+
+
+# ---- the values: each takes an entry, its cache and the new interpreter's facts ------------------------------------
+def _executable(_: Entry, cache: CMakeCache, facts: PythonFacts) -> str:
+    return executable(cache, facts)
+
+
+def _soabi(_: Entry, __: CMakeCache, facts: PythonFacts) -> str:
+    return facts.soabi
+
+
+def _include(_: Entry, __: CMakeCache, facts: PythonFacts) -> str:
+    return facts.include
+
+
+def _numpy_include(_: Entry, __: CMakeCache, facts: PythonFacts) -> str:
+    if not facts.numpy_include:
+        raise EntriesError(f"{facts.executable} has no NumPy, but the tree was configured with it")
+    return facts.numpy_include
+
+
+def _library(_: Entry, __: CMakeCache, facts: PythonFacts) -> str:
+    return facts.library_path
+
+
+def _root(entry: Entry, cache: CMakeCache, facts: PythonFacts) -> str:
+    # scikit-build-core sets the interpreter's own installation; a folder set by a user stays if it exists.
+    if "SKBUILD" not in cache and os.path.isdir(entry.value):
+        return entry.value
+    return facts.base_exec_prefix
+
+
+def _packages(_: Entry, __: CMakeCache, facts: PythonFacts) -> str:
+    return os.path.relpath(facts.platlib, facts.prefix)
+
+
+def _find_abi(entry: Entry, _: CMakeCache, facts: PythonFacts) -> str:
+    # pydebug;pymalloc;unicode[;gil_disabled]: without the fourth it is OFF; CMake < 3.30 accepts only three
+    abi = entry.value.split(";")
+    if len(abi) == 3 and not facts.free_threaded:
+        return entry.value
+    gil_disabled = "ON" if facts.free_threaded else "OFF"
+    return ";".join([*abi[:3], gil_disabled])
+
+
+def _list(entry: Entry, _: CMakeCache, facts: PythonFacts) -> str:
+    return ";".join(_relocate(element, facts) for element in entry.value.split(";"))
+
+
+def _pybind11_dir(entry: Entry, _: CMakeCache, facts: PythonFacts) -> str:
+    # A pybind11 outside any Python's packages ($PREFIX/share/cmake) works for all Pythons, if it still exists.
+    is_usable = not entry.value or _is_not_found(entry) or os.path.isdir(entry.value)
+    if is_usable and _PACKAGES.match(entry.value) is None:
+        return entry.value
+    if not facts.pybind11_cmake:
+        old = entry.value
+        raise EntriesError(f"{facts.executable} has no pybind11, but the tree was configured with it ({old})")
+    return facts.pybind11_cmake
+
+
+_Value = Callable[[Entry, CMakeCache, PythonFacts], str]
+_BY_NAME: dict[str, _Value] = {
+    "CMAKE_PREFIX_PATH": _list,
+    "CMAKE_MODULE_PATH": _list,
+    "CMAKE_FIND_ROOT_PATH": _list,
+    "pybind11_DIR": _pybind11_dir,
+    "SKBUILD_SOABI": _soabi,
+}
+# After Python_, Python3_ or PYTHON_; a result that was not found stays.
+_BY_SUFFIX: dict[str, _Value] = {
+    "EXECUTABLE": _executable,
+    "INCLUDE_DIR": _include,
+    "INCLUDE_DIRS": _include,
+    "INCLUDE_PATH": _include,
+    "INCLUDE_DIR2": _include,
+    "NumPy_INCLUDE_DIR": _numpy_include,
+    "NumPy_INCLUDE_DIRS": _numpy_include,
+    "NUMPY_INCLUDE_DIR": _numpy_include,
+    "NUMPY_INCLUDE_DIRS": _numpy_include,
+    "LIBRARY": _library,
+    "LIBRARIES": _library,
+    "LIBRARY_RELEASE": _library,
+    "ROOT_DIR": _root,
+    "LIB_REL_PATH": _packages,
+    "FIND_ABI": _find_abi,
+}
 
 
 def _relocate(path: str, facts: PythonFacts) -> str:
@@ -197,19 +292,11 @@ def _relocate(path: str, facts: PythonFacts) -> str:
     return facts.purelib + (match["rest"] or "")
 
 
-def _pybind11_dir(old: str, facts: PythonFacts) -> str:
-    # A pybind11 outside any Python's packages ($PREFIX/share/cmake) works for all Pythons, if it still exists.
-    if _PACKAGES.match(old) is None and (os.path.isdir(old) or not old or old.endswith("NOTFOUND")):
-        return old
-    if not facts.pybind11_cmake:
-        raise EntriesError(f"{facts.executable} has no pybind11, but the tree was configured with it ({old})")
-    return facts.pybind11_cmake
-
-
 def _abi_flags(soabi: str) -> str:
     # "cpython-313t-x86_64-linux-gnu" -> "t"
-    parts = soabi.split("-")
-    return parts[1].lstrip("0123456789") if len(parts) > 1 else ""
+    _, _, rest = soabi.partition("-")
+    version, _, _ = rest.partition("-")
+    return version.lstrip("0123456789")
 
 
 def _same(one: str, other: str) -> bool:

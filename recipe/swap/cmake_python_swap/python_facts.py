@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
+_CPYTHON = "cpython"
+_OLDEST = (3, 10)
 _MARK = "::python-facts::"
 # Runs in the interpreter. A mark precedes its answer, because sitecustomize and MKL print to stdout, too.
 _SCRIPT = f"""
@@ -75,7 +77,14 @@ class PythonFacts:
     @property
     def short(self) -> str:
         """The version for names and messages: "3.12", "3.13t"."""
-        return ".".join(self.version.split(".")[:2]) + ("t" if self.free_threaded else "")
+        major, minor = self.release
+        return f"{major}.{minor}t" if self.free_threaded else f"{major}.{minor}"
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """(3, 12)."""
+        major, minor, *_ = self.version.split(".")
+        return int(major), int(minor)
 
     @property
     def library_path(self) -> str:
@@ -98,14 +107,13 @@ def ask(python: Path) -> PythonFacts:
         )
     except OSError as error:
         raise InterpreterError(f"{executable} does not run: {error.strerror}") from error
-    answer = next((line for line in result.stdout.splitlines() if line.startswith(_MARK)), None)
-    if result.returncode or answer is None:
-        lines = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
-        raise InterpreterError(f"{executable} fails: {lines[0]}")
-    known = {each.name for each in fields(PythonFacts)}
-    values = {name: value for name, value in json.loads(answer[len(_MARK) :]).items() if name in known}
+    answers = [line for line in result.stdout.splitlines() if line.startswith(_MARK)]
+    if result.returncode or not answers:
+        lines = [f"exit code {result.returncode}", *result.stderr.strip().splitlines()]
+        raise InterpreterError(f"{executable} fails: {lines[-1]}")
+    values = json.loads(answers[0].removeprefix(_MARK))
     facts = PythonFacts(**{**values, "executable": executable})
-    if facts.implementation != "cpython" or tuple(map(int, facts.version.split(".")[:2])) < (3, 10):
+    if facts.implementation != _CPYTHON or facts.release < _OLDEST:
         raise InterpreterError(
             f"{executable} is {facts.implementation} {facts.version}; it must be CPython >= 3.10"
         )

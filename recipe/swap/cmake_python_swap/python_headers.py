@@ -37,7 +37,9 @@ def record(build_dir: Path, facts: PythonFacts) -> None:
 
 def forget_objects(build_dir: Path, targets: Iterable[str]) -> int:
     """Delete the objects of CMake targets, so that ninja recompiles them; return their number."""
-    graph, wanted, deleted = Graph(build_dir), frozenset(targets), 0
+    graph = Graph(build_dir)
+    wanted = frozenset(targets)
+    deleted = 0
     for output, edge in graph.by_output.items():
         path = build_dir / output
         if output.endswith(".o") and graph.target(edge) in wanted and path.exists():

@@ -14,14 +14,14 @@ the time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import frozen_settings, python_entries, python_headers, skbuild_backend, undo_folder
 from .atomic_file import keep_original, write_atomically
-from .cmake_cache import CacheError, CMakeCache, load, save
+from .cmake_cache import NAME, CacheError, CMakeCache, load, save
 from .cmake_regenerate import RegenerateError, regenerate, written_by_cmake
 from .ninja_dry_run import Graph, NinjaError, Step, dry_run
 from .python_entries import Change, EntriesError
@@ -31,6 +31,7 @@ from .python_facts import InterpreterError, PythonFacts, ask
 # _nccl_ep is an extension module like _C, with CUDA, since 2.13 (from pytorch#189388; not seen in a real graph yet).
 PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C", "_nccl_ep"})
 SHOWN = 20
+_NINJA = "Ninja"  # CMake's name of its generator
 _LOG = "python-swap.log"
 # Errors of an unusable tree or interpreter.
 UNUSABLE = (
@@ -44,8 +45,11 @@ UNUSABLE = (
 )
 
 
-class SwapRefused(Exception):
-    """The swap would rebuild more than the Python side; the tree's cache is restored."""
+class TreeRefused(Exception):
+    """The swap would rebuild more than the Python side; the tree's cache is restored.
+
+    The process ends with exit code 9, from which the driver makes its own ``SwapRefused``: the swap needs no driver.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,76 +84,97 @@ def swap(
     `environment`: environment variables, whose compilers and flags must be the tree's; default: this process's.
     `only_plan`: report the changes without making them.
 
-    Raises SwapRefused: A frozen setting differs, or ninja would rebuild more than the Python side.
+    Raises TreeRefused: A frozen setting differs, or ninja would rebuild more than the Python side.
     Raises CacheError, EntriesError, InterpreterError, NinjaError, RegenerateError, skbuild_backend.SkbuildError: The
         tree or the interpreter is not usable. After any error the former cache is restored.
     """
-    path = build_dir / "CMakeCache.txt"
+    if environment is None:
+        environment = os.environ
+    path = build_dir / NAME
     recover(build_dir)
     cache = load(path)
     facts = ask(python)
-    _refuse(_obstacles(cache, facts, build_dir, os.environ if environment is None else environment))
+    _refuse(_obstacles(cache, facts, build_dir, environment))
+    former = python_entries.version(cache)
     changes = python_entries.plan(cache, facts)
-    if not changes and not python_entries.version(cache):
-        raise SwapRefused(f"{path} names no Python: configure the tree with a Python first")
+    if not changes and not former:
+        raise TreeRefused(f"{path} names no Python: configure the tree with a Python first")
+    backend = "setup.py"
     files = skbuild_backend.claim(build_dir, facts.executable, facts.skbuild)
-    if not files and python_entries.describes(cache, facts) and not _cmake_is_due(build_dir, cache):
+    if files:
+        backend = "scikit-build-core"
+    elif python_entries.describes(cache, facts) and not _cmake_is_due(build_dir, cache):
         changes = ()  # staging's own Python: CMake has nothing to do
-    report = Report(
-        before=python_entries.version(cache),
-        after=facts.short,
-        backend="scikit-build-core" if files else "setup.py",
-        changes=changes,
-    )
+    report = Report(before=former, after=facts.short, backend=backend, changes=changes)
     if only_plan:
         return report
-    former = Graph(build_dir)
-    with _undone_on_failure(build_dir, ("CMakeCache.txt", *files)):
+    graph = Graph(build_dir)
+    with _undone_on_failure(build_dir, (NAME, *files)):
         if changes or files:
-            python_entries.apply(cache, changes)
-            keep_original(path)
-            for name, content in files.items():
-                write_atomically(build_dir / name, content)
-            save(cache, path)
-            if files:  # the back end runs CMake itself, so that ninja is asked about the real build
-                skbuild_backend.configure(
-                    Path(cache.get("CMAKE_HOME_DIRECTORY")), facts.executable, log=build_dir / _LOG
-                )
-            else:
-                regenerate(build_dir, log=build_dir / _LOG)
+            _configure(build_dir, cache, facts, changes, files)
+        configured = load(path)
         _refuse(
-            [*python_entries.disagreements(load(path), facts), *frozen_settings.changed(cache, load(path))]
+            [*python_entries.disagreements(configured, facts), *frozen_settings.changed(cache, configured)]
         )
-        steps = _judged(build_dir, former, python_targets)
-        if python_headers.changed(build_dir, facts) and python_headers.forget_objects(
-            build_dir, python_targets
-        ):
-            steps = dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
+        steps = _judged(build_dir, graph, python_targets)
+        has_new_headers = python_headers.changed(build_dir, facts)
+        if has_new_headers and python_headers.forget_objects(build_dir, python_targets):
+            steps = _ask_ninja(build_dir, cache)
         python_headers.record(build_dir, facts)
-    objects = sum(output.endswith(".o") for step in steps for output in step.outputs)
-    return Report(**{**vars(report), "steps": len(steps), "objects": objects, "core": 0})
+    return replace(report, steps=len(steps), objects=_count_objects(steps), core=0)
+
+
+def _configure(
+    build_dir: Path,
+    cache: CMakeCache,
+    facts: PythonFacts,
+    changes: tuple[Change, ...],
+    files: Mapping[str, bytes],
+) -> None:
+    """Change the cache and the back end's files, and run CMake."""
+    path = build_dir / NAME
+    log = build_dir / _LOG
+    python_entries.apply(cache, changes)
+    keep_original(path)
+    for name, content in files.items():
+        write_atomically(build_dir / name, content)
+    save(cache, path)
+    if files:  # the back end runs CMake itself, so that ninja is asked about the real build
+        tree = Path(cache.get("CMAKE_HOME_DIRECTORY"))
+        skbuild_backend.configure(tree, facts.executable, log=log)
+    else:
+        regenerate(build_dir, log=log)
 
 
 def check(build_dir: Path, python_targets: frozenset[str] = PYTHON_TARGETS) -> None:
-    """Raise SwapRefused if a build would rebuild more than the Python side; change nothing."""
+    """Raise TreeRefused if a build would rebuild more than the Python side; change nothing."""
     _judged(build_dir, Graph(build_dir), python_targets)
 
 
 def _cmake_is_due(build_dir: Path, cache: CMakeCache) -> bool:
     """Return whether ninja would run CMake first, because one of CMake's input files has changed."""
     try:
-        dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
+        _ask_ninja(build_dir, cache)
     except NinjaError:
         return True
     return False
 
 
+def _ask_ninja(build_dir: Path, cache: CMakeCache) -> tuple[Step, ...]:
+    """Return the steps that the tree's own ninja would run."""
+    return dry_run(build_dir, ninja=cache.get("CMAKE_MAKE_PROGRAM", "ninja"))
+
+
+def _count_objects(steps: Iterable[Step]) -> int:
+    return sum(step.count_objects() for step in steps)
+
+
 def _judged(build_dir: Path, former: Graph, python_targets: frozenset[str]) -> tuple[Step, ...]:
-    """Return the steps that ninja would run; raise SwapRefused if one is outside the Python side."""
-    steps = dry_run(build_dir, ninja=load(build_dir / "CMakeCache.txt").get("CMAKE_MAKE_PROGRAM", "ninja"))
+    """Return the steps that ninja would run; raise TreeRefused if one is outside the Python side."""
+    steps = _ask_ninja(build_dir, load(build_dir / NAME))
     core = [step for step in steps if step.binary and step.target not in python_targets]
     if core:
-        raise SwapRefused(_dirty(core, former, Graph(build_dir)))
+        raise TreeRefused(_dirty(core, former, Graph(build_dir)))
     return steps
 
 
@@ -158,7 +183,7 @@ def _obstacles(
 ) -> Iterator[str]:
     """Yield a sentence for each reason to rebuild libtorch that is known before the swap changes anything."""
     generator = cache.get("CMAKE_GENERATOR", "no generator")
-    if generator != "Ninja":
+    if generator != _NINJA:
         yield f"the tree was configured for {generator}, but the swap needs ninja's dry run: configure with -G Ninja"
     prefix = python_entries.prefix(cache)
     if prefix and os.path.normpath(prefix) != os.path.normpath(facts.prefix):
@@ -169,21 +194,20 @@ def _obstacles(
     yield from frozen_settings.conflicts(cache, environment, build_dir)
 
 
-def _refuse(reasons: Iterator[str] | Sequence[str]) -> None:
+def _refuse(reasons: Iterable[str]) -> None:
+    """Raise TreeRefused if there are reasons."""
     found = list(reasons)
     if found:
-        raise SwapRefused("\n".join(found))
+        raise TreeRefused("\n".join(found))
 
 
 def _dirty(core: Sequence[Step], former: Graph, current: Graph) -> str:
     """Return the text of a refusal: the number of steps, and the first of them with their reasons."""
     core = sorted(core, key=lambda step: not step.reason)  # steps with a reason of their own come first
-    objects = sum(output.endswith(".o") for step in core for output in step.outputs)
-    lines = [
-        f"ninja would rebuild {len(core)} files outside the Python side ({objects} objects); nothing was built:"
-    ]
+    counts = f"{len(core)} files outside the Python side ({_count_objects(core)} objects)"
+    lines = [f"ninja would rebuild {counts}; nothing was built:"]
     for step in core[:SHOWN]:
-        name = step.outputs[0] if step.outputs else step.description
+        name, *_ = step.outputs or (step.description,)
         lines.append(f"  {name} [{step.target or 'unknown target'}]: {_why(step, former, current)}")
     if len(core) > SHOWN:
         lines.append(f"  ... and {len(core) - SHOWN} more")
@@ -192,20 +216,23 @@ def _dirty(core: Sequence[Step], former: Graph, current: Graph) -> str:
 
 def _why(step: Step, former: Graph, current: Graph) -> str:
     reason = step.reason or "one of its inputs is rebuilt"
-    if "command line" in reason and step.outputs:
-        name = step.outputs[0]
-        if name not in former.by_output:
-            return f"{reason} (it did not exist before)"
-        old, new = (graph.command(graph.by_output[name]) for graph in (former, current))
-        words = frozen_settings.difference(old, new)
-        reason += f" ({words})" if words else " (its last build did not use the tree's configuration)"
-    return reason
+    if "command line" not in reason or not step.outputs:
+        return reason
+    name = step.outputs[0]
+    if name not in former.by_output:
+        return f"{reason} (it did not exist before)"
+    old = former.command(former.by_output[name])
+    new = current.command(current.by_output[name])
+    words = frozen_settings.difference(old, new) or "its last build did not use the tree's configuration"
+    return f"{reason} ({words})"
 
 
 @contextmanager
 def _undone_on_failure(build_dir: Path, names: Sequence[str]) -> Iterator[None]:
     """Restore files, and those that CMake writes, if the body fails; after a kill, the next swap restores them."""
-    undo_folder.prepare(build_dir, [*(build_dir / name for name in names), *written_by_cmake(build_dir)])
+    files = [build_dir / name for name in names]
+    files += written_by_cmake(build_dir)
+    undo_folder.prepare(build_dir, files)
     try:
         yield
     except BaseException:
@@ -219,7 +246,7 @@ def recover(build_dir: Path) -> bool:
     undone = undo_folder.undo(build_dir)
     if undone:
         # build.ninja may be that of the failed swap: the new date makes ninja run CMake first.
-        os.utime(build_dir / "CMakeCache.txt")
+        os.utime(build_dir / NAME)
     return undone
 
 

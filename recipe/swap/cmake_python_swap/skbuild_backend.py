@@ -25,6 +25,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
+from .cmake_regenerate import last_lines
+
 INFO = ".skbuild-info.json"
 TEMPORARY = "build/temp.skbuild"
 # A target that compiles nothing, a component that does not exist, and no file: the back end only configures.
@@ -83,15 +85,18 @@ def wheel(tree: Path, python: str, folder: Path, leave_out: Sequence[str]) -> No
     Raises SkbuildError: It failed.
     """
     # The setting replaces PyTorch's own list, which leaves out thousands of files of its dependencies.
-    patterns = [*_excluded(tree / "pyproject.toml"), *(f"/torch/{place}" for place in leave_out)]
+    patterns = _excluded(tree / "pyproject.toml")
+    patterns += [f"/torch/{place}" for place in leave_out]
     _call(tree, python, folder, [f"wheel.exclude={pattern}" for pattern in patterns], swapped=True)
 
 
 def _excluded(pyproject: Path) -> list[str]:
     # Python 3.10 has no tomllib; scikit-build-core requires tomli there, which is the same module.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    settings = toml.loads(pyproject.read_text(encoding="utf-8")).get("tool", {}).get("scikit-build", {})
-    return [str(pattern) for pattern in settings.get("wheel", {}).get("exclude", [])]
+    document = toml.loads(pyproject.read_text(encoding="utf-8"))
+    settings = document.get("tool", {}).get("scikit-build", {})
+    patterns = settings.get("wheel", {}).get("exclude", [])
+    return list(map(str, patterns))
 
 
 def _call(
@@ -108,42 +113,38 @@ def _call(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     cmake = temporary / "cmake"
-    this = shlex.join([sys.executable, "-B", str(Path(__file__).parent)])
-    # Configuring begins with -S. Other calls run CMake directly: the back end waits only seconds for `cmake --version`.
-    configuring = f'{this} cmake "$@"'
-    if swapped:
-        configuring += f" && exec {this} verify {shlex.quote(str(tree / 'build'))}"
-    cmake.write_text(f'#!/bin/sh\ncase "$1" in\n-S*) {configuring} ;;\n*) exec cmake "$@" ;;\nesac\n')
-    cmake.chmod(0o755)
-    command = [
-        python,
-        "-m",
-        "pip",
-        "wheel",
-        ".",
-        "-v",
-        "--wheel-dir",
-        str(folder.absolute()),
-        "--no-build-isolation",
-    ]
-    command += ["--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
-    command += [f"-C{setting}" for setting in settings]
+    _write_cmake(cmake, tree, swapped=swapped)
+    command = [python, "-m", "pip", "wheel", ".", "-v", "--wheel-dir", str(folder.absolute())]
+    command += ["--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", *(f"-C{setting}" for setting in settings)]
     environment = {**os.environ, "TMPDIR": str(temporary), "CMAKE_EXECUTABLE": str(cmake)}
     environment["PIP_CONFIG_FILE"] = os.devnull  # no file of pip may name another folder
-    output = None if log is None else subprocess.PIPE
     result = subprocess.run(
         command,
         cwd=tree,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=None if log is None else subprocess.STDOUT,
+        stdout=subprocess.PIPE if log else None,
+        stderr=subprocess.STDOUT if log else None,
         text=True,
         errors="replace",
     )
-    if log is not None:
+    if log:
         log.write_text(result.stdout, errors="replace")
     if result.returncode:
-        lines = "" if log is None else "\n" + "\n".join(result.stdout.splitlines()[-30:])
+        lines = last_lines(result)
         raise SkbuildError(f"scikit-build-core failed in {tree} with exit code {result.returncode}{lines}")
     shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_cmake(program: Path, tree: Path, *, swapped: bool) -> None:
+    """Write the ``cmake`` that the back end calls.
+
+    Configuring begins with -S. Other calls run CMake directly: the back end waits only seconds for `cmake --version`.
+    """
+    this = shlex.join([sys.executable, "-B", str(Path(__file__).parent)])
+    configuring = f'{this} cmake "$@"'
+    if swapped:
+        configuring += f" && exec {this} verify {shlex.quote(str(tree / 'build'))}"
+    program.write_text(f'#!/bin/sh\ncase "$1" in\n-S*) {configuring} ;;\n*) exec cmake "$@" ;;\nesac\n')
+    program.chmod(0o755)

@@ -32,8 +32,12 @@ def undo(build_dir: Path) -> bool:
     folder = build_dir / _FOLDER
     if not folder.is_dir():
         return False
-    for copy in sorted(path for path in folder.rglob("*") if path.is_file()):
-        target, content, status = build_dir / copy.relative_to(folder), copy.read_bytes(), copy.stat()
+    for copy in sorted(folder.rglob("*")):
+        if not copy.is_file():
+            continue
+        target = build_dir / copy.relative_to(folder)
+        content = copy.read_bytes()
+        status = copy.stat()
         if not target.is_file() or target.read_bytes() != content:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(target, content)

@@ -181,6 +181,26 @@ verify_package() {
         --torch-pin "$torch_pin" --accelerator "$([[ "$cuda_compiler_version" == "None" ]] && echo cpu || echo "cuda${cuda_compiler_version/./}")"
 }
 
+# make_package FUNCTION: install and verify the wheel of $PYG_WHEEL, else the one that FUNCTION compiles into $SRC_DIR/dist
+make_package() {
+    local wheels=("${PYG_WHEEL:-}")
+    cd "$SRC_DIR"
+    if [[ -n "${PYG_WHEEL:-}" ]]; then
+        phase repackage "wheel=$(basename "$PYG_WHEEL")"
+    else
+        "$1"
+        wheels=("$SRC_DIR"/dist/*.whl)
+        [[ ${#wheels[@]} == 1 ]] || refuse "dist has ${#wheels[@]} wheels instead of one: ${wheels[*]}"
+    fi
+    phase install
+    install_wheel "${wheels[0]}"
+    phase verify
+    verify_package "$module"
+    lay_out_checks
+    # the licences of the extension and its vendored libraries
+    "$PYTHON" "$RECIPE_DIR/../../gather_licences.py" "$SRC_DIR" "$SRC_DIR/licenses"
+}
+
 # Put shared test files into the work folder, from which the engine packs them with the package's own tests.
 lay_out_checks() {
     mkdir -p "$SRC_DIR/checks"

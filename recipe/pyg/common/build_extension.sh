@@ -2,12 +2,8 @@
 # Build an extension whose setup.py uses torch.utils.cpp_extension: compile it, or repackage a wheel, and verify it.
 set -euo pipefail
 source "$RECIPE_DIR/../common/build_env.sh"
-cd "$SRC_DIR"
 
-if [[ -n "${PYG_WHEEL:-}" ]]; then
-    phase repackage "wheel=$(basename "$PYG_WHEEL")"
-    wheel="$PYG_WHEEL"
-else
+compile() {
     if [[ "${with_metis:-none}" != none ]]; then
         phase metis
         # static, and without exported symbols: an environment may also have a METIS with 32-bit indices
@@ -20,14 +16,6 @@ else
     fi
     phase compile
     "$PYTHON" "$common/build_wheel.py" "$SRC_DIR/dist"
-    wheel=("$SRC_DIR"/dist/*.whl)
-    [[ ${#wheel[@]} == 1 ]] || refuse "dist has ${#wheel[@]} wheels instead of one: ${wheel[*]}"
-fi
+}
 
-phase install
-# shellcheck disable=SC2128  # the one wheel
-install_wheel "$wheel"
-phase verify
-verify_package "$module"
-lay_out_checks
-"$PYTHON" "$RECIPE_DIR/../../gather_licences.py" "$SRC_DIR" "$SRC_DIR/licenses"  # of the extension and its vendored libraries
+make_package compile

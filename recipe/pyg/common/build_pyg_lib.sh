@@ -2,12 +2,8 @@
 # Build pyg-lib, whose setup.py runs CMake: compile it, or repackage a wheel, and verify it.
 set -euo pipefail
 source "$RECIPE_DIR/../common/build_env.sh"
-cd "$SRC_DIR"
 
-if [[ -n "${PYG_WHEEL:-}" ]]; then
-    phase repackage "wheel=$(basename "$PYG_WHEEL")"
-    wheel="$PYG_WHEEL"
-else
+compile() {
     # libpyg.so contains a static METIS with 64-bit indices; an environment may also have one with 32-bit indices
     export LDFLAGS="$LDFLAGS -Wl,--exclude-libs,libmetis.a"
     export FORCE_NINJA=1
@@ -19,16 +15,8 @@ else
     use_toolchain
     phase compile
     "$PYTHON" setup.py bdist_wheel --dist-dir "$SRC_DIR/dist"
-    wheel=("$SRC_DIR"/dist/*.whl)
-    [[ ${#wheel[@]} == 1 ]] || refuse "dist has ${#wheel[@]} wheels instead of one: ${wheel[*]}"
-fi
+}
 
-phase install
 # the package works with several Pythons, which compile the .pyc files themselves
 compile_python=--no-compile
-# shellcheck disable=SC2128  # the one wheel
-install_wheel "$wheel"
-phase verify
-verify_package "$module"
-lay_out_checks
-"$PYTHON" "$RECIPE_DIR/../../gather_licences.py" "$SRC_DIR" "$SRC_DIR/licenses"  # of the extension and its vendored libraries
+make_package compile

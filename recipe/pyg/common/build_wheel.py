@@ -27,7 +27,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,28 +56,17 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
     def build_extensions(self) -> None:
         """Compile and link all modules; raise RuntimeError with the names of those that failed."""
         _constant_flags(self.compiler)
-        own = None
-        jobserver = Jobserver.from_makeflags(os.environ.get("MAKEFLAGS", ""))
-        if jobserver is None:
-            jobserver = own = Jobserver.create(_jobs())
-            os.environ["MAKEFLAGS"] = own.makeflags
-        os.environ.pop("MAX_JOBS", None)
-        self._objects = sum(len(module.sources) for module in self.extensions)
-        try:
-            # the largest first, so that a small one ends last
-            modules = sorted(self.extensions, key=_weight, reverse=True)
-            # the first object may take minutes: this line, in ninja's format, shows the total until then
-            names = [module.name.rpartition(".")[2] for module in modules]
-            print(
-                f"[0/{len(modules[0].sources)} 0.0s {names[0]} of {self._objects}] {' '.join(names)}",
-                flush=True,
-            )
-            failed = run_all(
-                [(module.name, partial(self._build_one, module)) for module in modules], jobserver
-            )
-        finally:
-            if own is not None:
-                own.remove()
+        # the largest first, so that a small one ends last
+        modules = sorted(self.extensions, key=_weight, reverse=True)
+        self._objects = sum(len(module.sources) for module in modules)
+        # the first object may take minutes: this line, in ninja's format, shows the total until then
+        names = [_short_name(module) for module in modules]
+        first = f"[0/{len(modules[0].sources)} 0.0s {names[0]} of {self._objects}]"
+        print(first, *names, flush=True)
+        tasks = [(module.name, partial(self._build_one, module)) for module in modules]
+        with _jobserver() as jobserver:
+            os.environ.pop("MAX_JOBS", None)
+            failed = run_all(tasks, jobserver)
         if failed:
             raise RuntimeError(f"modules failed to compile: {', '.join(failed)}")
 
@@ -89,7 +78,7 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
         self.extensions = [module]
         if sys.platform == "linux":
             module.define_macros = [macro for macro in module.define_macros if macro[0] not in _FOR_PYTHON]
-        name = module.name.rpartition(".")[2]
+        name = _short_name(module)
         # each ninja counts only its own objects; the reader of the log adds them up by the module's name
         os.environ["NINJA_STATUS"] = f"[%f/%t %es {name} of {self._objects}] "
         # one folder per module, because PyTorch always writes build.ninja under the same name
@@ -100,11 +89,34 @@ class ModulesAtOnce(cpp_extension.BuildExtension):
         super().build_extensions()
 
 
+@contextlib.contextmanager
+def _jobserver() -> Iterator[Jobserver]:
+    """Join the jobserver of ``MAKEFLAGS``, or create one for the time of the body."""
+    jobserver = Jobserver.from_makeflags(os.environ.get("MAKEFLAGS", ""))
+    if jobserver is not None:
+        yield jobserver
+        return
+    jobserver = Jobserver.create(_jobs())
+    os.environ["MAKEFLAGS"] = jobserver.makeflags
+    try:
+        yield jobserver
+    finally:
+        jobserver.remove()
+
+
+def _short_name(module: Any) -> str:
+    _, _, name = module.name.rpartition(".")
+    return str(name)
+
+
 def _constant_flags(compiler: Any) -> None:
     # conda's CXXFLAGS repeat its CFLAGS, and add flags that PyTorch's own would contradict
-    names = ("CFLAGS", "CPPFLAGS") if "CONDA_BUILD" in os.environ else ("CFLAGS", "CXXFLAGS", "CPPFLAGS")
-    environment = [os.environ.get(name, "") for name in names]
-    flags = ["-fPIC", "-DNDEBUG", *shlex.split(" ".join(environment))]
+    names = ["CFLAGS", "CXXFLAGS", "CPPFLAGS"]
+    if "CONDA_BUILD" in os.environ:
+        names.remove("CXXFLAGS")
+    flags = ["-fPIC", "-DNDEBUG"]
+    for name in names:
+        flags += shlex.split(os.environ.get(name, ""))
     compiler.set_executable("compiler_so", [compiler.compiler_so[0], *flags])
 
 
@@ -113,14 +125,14 @@ def _neutral_includes(folders: Iterable[str]) -> list[str]:
     link = os.environ.get("BUILD_ENV_LINK")
     if not link:
         return list(folders)
-    package = os.path.join(
-        os.path.dirname(os.path.dirname(os.path.abspath(cpp_extension.__file__))), "include"
-    )
+    torch = Path(cpp_extension.__file__).absolute().parents[1]
+    package = str(torch / "include")
+    is_cross_compiling = os.environ.get("CONDA_BUILD_CROSS_COMPILATION") == "1"
     result = []
     for folder in folders:
         if folder == package or folder.startswith(package + os.sep):
             result.append(os.path.join(link, "include") + folder[len(package) :])
-            if os.environ.get("CONDA_BUILD_CROSS_COMPILATION") == "1":
+            if is_cross_compiling:
                 continue  # the torch that runs on this machine is for another processor
         result.append(_by_link(folder, link))
     return list(dict.fromkeys(result))
@@ -128,7 +140,9 @@ def _neutral_includes(folders: Iterable[str]) -> list[str]:
 
 def _neutral_libraries(folders: Iterable[str]) -> list[str]:
     prefix = os.environ.get("PREFIX")
-    return [*([os.path.join(prefix, "lib")] if prefix else []), *folders]
+    if not prefix:
+        return list(folders)
+    return [os.path.join(prefix, "lib"), *folders]
 
 
 def _by_link(folder: str, link: str) -> str:
@@ -160,13 +174,14 @@ def _jobs() -> int:
 
 
 def _check_ninja() -> None:
+    found = "none"
     path = shutil.which("ninja")
-    found = subprocess.run([path, "--version"], capture_output=True, text=True).stdout if path else "none"
+    if path:
+        found = subprocess.run([path, "--version"], capture_output=True, text=True).stdout.strip()
     version = re.match(r"(\d+)\.(\d+)", found)
     if version is None or (int(version[1]), int(version[2])) < _NINJA:
-        sys.exit(
-            f"error: build_wheel.py needs ninja >= {_NINJA[0]}.{_NINJA[1]} on PATH, found: {found.strip()}"
-        )
+        major, minor = _NINJA
+        sys.exit(f"error: build_wheel.py needs ninja >= {major}.{minor} on PATH, found: {found}")
 
 
 def main(dist_folder: str) -> None:

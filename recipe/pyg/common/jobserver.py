@@ -32,18 +32,20 @@ class Jobserver:
     def from_makeflags(cls, makeflags: str) -> Jobserver | None:
         """Join the jobserver that ``MAKEFLAGS`` names; return None if it names none, or the pipe does not exist."""
         match = _AUTH.search(makeflags)
-        if match is None or not Path(match["path"]).is_fifo():
+        if match is None:
             return None
-        return cls(path=Path(match["path"]), descriptor=os.open(match["path"], os.O_RDWR | os.O_NONBLOCK))
+        path = Path(match["path"])
+        if not path.is_fifo():
+            return None
+        return cls(path=path, descriptor=os.open(path, os.O_RDWR | os.O_NONBLOCK))
 
     @classmethod
     def create(cls, jobs: int) -> Jobserver:
         """Create a jobserver for ``jobs`` jobs at a time; the caller's own slot is the first of them."""
         path = Path(tempfile.mkdtemp(prefix="jobserver-")) / "tokens"
         os.mkfifo(path)
-        descriptor = os.open(
-            path, os.O_RDWR | os.O_NONBLOCK
-        )  # open for reading and writing, so that tokens stay in the pipe
+        # open for reading and writing, so that tokens stay in the pipe
+        descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         os.write(descriptor, _TOKEN * (jobs - 1))
         return cls(path=path, descriptor=descriptor)
 
@@ -69,6 +71,37 @@ class Jobserver:
         self.path.parent.rmdir()
 
 
+class _Slots:
+    """The caller's own slot, and one more for each token."""
+
+    def __init__(self, jobserver: Jobserver) -> None:
+        self._jobserver = jobserver
+        self._own_is_free = True
+
+    def take(self) -> bytes | None:
+        """Take a slot: return its token, no bytes for the caller's own slot, or None if there is none."""
+        if self._own_is_free:
+            self._own_is_free = False
+            return b""
+        return self._jobserver.take() or None
+
+    def give(self, token: bytes) -> None:
+        """Give back a slot that :meth:`take` returned."""
+        if token:
+            self._jobserver.give(token)
+        else:
+            self._own_is_free = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Process:
+    """A task's process."""
+
+    process_id: int
+    task: str
+    token: bytes  #: of its slot
+
+
 def run_all(tasks: Sequence[tuple[str, Callable[[], None]]], jobserver: Jobserver) -> list[str]:
     """Run tasks in forked processes: one in the caller's own slot, and one more for each token.
 
@@ -78,31 +111,33 @@ def run_all(tasks: Sequence[tuple[str, Callable[[], None]]], jobserver: Jobserve
     `tasks`: Name and function of each, started in this order. A function fails by raising.
     Returns: The names of the failed tasks, in the order in which they ended.
     """
-    waiting, failed = list(tasks), list[str]()
-    running: dict[
-        int, tuple[int, str, bytes]
-    ] = {}  # by the pipe that closes when the process ends: process, name, token
-    own_slot_free = True
+    waiting = list(tasks)
+    failed: list[str] = []
+    running: dict[int, _Process] = {}  # by the pipe that closes when the process ends
+    slots = _Slots(jobserver)
     while waiting or running:
-        while waiting and (own_slot_free or (token := jobserver.take())):
-            if own_slot_free:
-                own_slot_free, token = False, b""
+        while waiting and (token := slots.take()) is not None:
             name, function = waiting.pop(0)
-            ended, process = _fork(function)
-            running[ended] = (process, name, token)
-        watched = [*running, *([jobserver.descriptor] if waiting else [])]
-        for descriptor in select.select(watched, [], [])[0]:
-            if descriptor not in running:
-                continue  # the pipe has a token: the loop above tries to get it
-            process, name, token = running.pop(descriptor)
-            os.close(descriptor)
-            if os.waitpid(process, 0)[1] != 0:
-                failed.append(name)
-            if token:
-                jobserver.give(token)
-            else:
-                own_slot_free = True
+            ended, process_id = _fork(function)
+            running[ended] = _Process(process_id=process_id, task=name, token=token)
+        watched = list(running)
+        if waiting:
+            watched.append(jobserver.descriptor)  # readable if it has a token, which the loop above takes
+        readable, _, _ = select.select(watched, [], [])
+        for descriptor in readable:
+            process = running.pop(descriptor, None)
+            if process is not None:
+                os.close(descriptor)
+                if not _succeeded(process):
+                    failed.append(process.task)
+                slots.give(process.token)
     return failed
+
+
+def _succeeded(process: _Process) -> bool:
+    """Wait for a process, and return whether its task has raised nothing."""
+    _, status = os.waitpid(process.process_id, 0)
+    return status == 0
 
 
 def _fork(function: Callable[[], None]) -> tuple[int, int]:

@@ -20,11 +20,10 @@ def main() -> int:
     parser.add_argument("file")
     parser.add_argument("--device", default="cpu", type=torch.device)
     arguments = parser.parse_args()
-    tests = {
-        name: function
-        for name, function in runpy.run_path(arguments.file).items()
-        if name.startswith("test_") and callable(function)
-    }
+    tests = {}
+    for name, value in runpy.run_path(arguments.file).items():
+        if name.startswith("test_") and callable(value):
+            tests[name] = value
     if not tests:
         sys.exit(f"error: {arguments.file}: no tests in this file")
     failed = 0

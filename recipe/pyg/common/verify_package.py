@@ -8,6 +8,7 @@ a package for every later torch.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -16,6 +17,10 @@ from pathlib import Path
 from cuda_code.judge import Judgement, Wanted, empty, judge, judge_abi
 from cuda_code.kernels import KERNELS
 from cuda_code.library_facts import LibraryFacts, read
+
+_CPU = "cpu"  # an accelerator
+_STABLE = "stable"  # a pin on PyTorch
+_NO_ARCH = ("", "None")
 
 
 def check(
@@ -33,37 +38,52 @@ def check(
     ``exact``, ``minor`` or ``stable``.
     """
     libraries: list[LibraryFacts] = []
-    judged: list[tuple[str, Judgement]] = []
+    unreadable: dict[str, Judgement] = {}
     for file in sorted((folder / module).rglob("*.so")):
         path = str(file.relative_to(folder))
         try:
-            if facts := read(file, path):
-                libraries.append(facts)
+            facts = read(file, path)
         except ValueError as error:
-            judged.append((path, Judgement(str(error), "build it again")))
-    cuda = accelerator != "cpu"
-    wanted = Wanted(
-        cuda=cuda,
-        cuda_major=int(accelerator.removeprefix("cuda")) // 10 if cuda else None,
-        archs=tuple(archs) if cuda else (),
-        python=python if KERNELS[module].flavours else None,  # pyg-lib: one library for all Pythons
-    )
-    for facts in libraries:
-        abi = "torch's stable ABI only" if facts.stable_abi else "torch's C++"
-        print(f"{facts.path}: {' '.join([*facts.archs, *facts.ptx]) or 'no device code'}, {abi}")
-    if libraries or judged:
-        judged += judge(module, libraries, wanted, unread=[path for path, _ in judged]).items()
-    else:
-        judged.append((module, empty(module)))
-    if torch_pin == "stable":
-        judged += [(facts.path, fault) for facts in libraries if (fault := judge_abi(facts))]
-    return [f"{path}: {fault.reason}\n  {fault.remedy}" for path, fault in judged if not fault.ok]
+            unreadable[path] = Judgement(str(error), "build it again")
+            continue
+        if facts:
+            libraries.append(facts)
+            print(_describe(facts))
+    if not libraries and not unreadable:
+        return [_fault(module, empty(module))]
+    wanted = _wanted(module, accelerator, archs, python)
+    judged = judge(module, libraries, wanted, unread=list(unreadable))
+    faults = [_fault(path, judgement) for path, judgement in unreadable.items()]
+    faults += [_fault(path, judgement) for path, judgement in judged.items() if not judgement.ok]
+    if torch_pin == _STABLE:
+        for facts in libraries:
+            if judgement := judge_abi(facts):
+                faults.append(_fault(facts.path, judgement))
+    return faults
+
+
+def _describe(facts: LibraryFacts) -> str:
+    code = " ".join([*facts.archs, *facts.ptx]) or "no device code"
+    abi = "torch's stable ABI only" if facts.stable_abi else "torch's C++"
+    return f"{facts.path}: {code}, {abi}"
+
+
+def _wanted(module: str, accelerator: str, archs: Sequence[str], python: str) -> Wanted:
+    """Return the requirements on a module's libraries."""
+    of_python = python if KERNELS[module].flavours else None  # pyg-lib: one library for all Pythons
+    if accelerator == _CPU:
+        return Wanted(cuda=False, cuda_major=None, archs=(), python=of_python)
+    major = int(accelerator.removeprefix("cuda")) // 10
+    return Wanted(cuda=True, cuda_major=major, archs=tuple(archs), python=of_python)
+
+
+def _fault(path: str, judgement: Judgement) -> str:
+    return f"{path}: {judgement.reason}\n  {judgement.remedy}"
 
 
 def _python() -> str:
-    return f"{sys.version_info[0]}.{sys.version_info[1]}" + (
-        "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
-    )
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return f"{version}t" if sysconfig.get_config_var("Py_GIL_DISABLED") else version
 
 
 def main() -> None:
@@ -74,9 +94,9 @@ def main() -> None:
     parser.add_argument("--archs", default="", help="as in TORCH_CUDA_ARCH_LIST")
     parser.add_argument("--folder", type=Path, default=Path(sysconfig.get_path("platlib")))
     parser.add_argument("--python", default=_python(), help="such as 3.12  [default: the running Python]")
-    parser.add_argument("--torch-pin", choices=("exact", "minor", "stable"), default="exact")
+    parser.add_argument("--torch-pin", choices=("exact", "minor", _STABLE), default="exact")
     arguments = parser.parse_args()
-    archs = [arch for arch in arguments.archs.replace(" ", ";").split(";") if arch and arch != "None"]
+    archs = [arch for arch in re.split("[; ]", arguments.archs) if arch not in _NO_ARCH]
     faults = check(
         arguments.folder,
         arguments.module,

@@ -15,6 +15,8 @@ from pathlib import Path
 
 _HEADER = struct.Struct("<16x2H I 3Q I 6H".replace(" ", ""))
 _SECTION = struct.Struct("<2I4Q2I2Q")
+_TABLE = 5  # index of e_shoff, where the table of sections starts
+_START = 4  # index of sh_offset
 _LOADED = 0x2  # SHF_ALLOC
 _NO_BYTES = 8  # SHT_NOBITS
 _BUILD_ID = b".note.gnu.build-id"
@@ -44,14 +46,18 @@ def digest(path: Path) -> str:
 def _loaded(content: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
     """Yield the header, the offset and the size of each loaded section except the build ID."""
     header = _HEADER.unpack_from(content, 0)
-    table, entry, count, names = header[5], header[10], header[11], header[12]
-    sections = [_SECTION.unpack_from(content, table + number * entry) for number in range(count)]
-    strings = sections[names][4]
+    *_, entry_size, count, names = header
+    table = header[_TABLE]
+    sections = [_SECTION.unpack_from(content, table + number * entry_size) for number in range(count)]
+    strings = sections[names][_START]
     for name, kind, flags, address, start, size, *_ in sections:
         if not flags & _LOADED:
             continue
         begin = strings + name
         word = content[begin : content.find(b"\0", begin)]
-        if word != _BUILD_ID:
-            facts = b"%s\0%d\0%d\0%d\0%d\0" % (word, kind, flags, address, size)
-            yield facts, start, 0 if kind == _NO_BYTES else size
+        if word == _BUILD_ID:
+            continue
+        facts = b"%s\0%d\0%d\0%d\0%d\0" % (word, kind, flags, address, size)
+        if kind == _NO_BYTES:
+            size = 0
+        yield facts, start, size

@@ -28,6 +28,7 @@ from install_libtorch import HEADERS
 from same_code import same_code
 from wheel_parts import Wheel
 
+_LIBTORCH = "libtorch"  # an action
 _PROGRAM = """\
 #!{python}
 import sys
@@ -52,7 +53,11 @@ def libtorch(wheel: Wheel, prefix: Path) -> int:
 
 def licences(wheel: Wheel, folder: Path) -> int:
     """Unpack the licence texts of PyTorch and of its vendored libraries into a folder; return their number."""
-    places = {member: place for member in wheel.members if (place := wheel_parts.licence_place(member))}
+    places = {}
+    for member in wheel.members:
+        place = wheel_parts.licence_place(member)
+        if place:
+            places[member] = place
     _extract(wheel, places, folder)
     return len(places)
 
@@ -60,49 +65,55 @@ def licences(wheel: Wheel, folder: Path) -> int:
 def pytorch(wheel: Wheel, base: Wheel, prefix: Path, site_packages: Path, python: str) -> tuple[int, int]:
     """Unpack the files of one Python, and link the others to libtorch; return the number of files and of links."""
     common = shared(wheel, base)
-    gone = {member for member in wheel.members if member in common or wheel_parts.left_out(member)}
-    _extract(wheel, {member: member for member in wheel.members if member not in gone}, site_packages)
+    own = {}
+    for member in wheel.members:
+        if member not in common and not wheel_parts.left_out(member):
+            own[member] = member
+    _extract(wheel, own, site_packages)
     taken = linked_places(wheel, common)
     links = share_libtorch.link(site_packages / "torch", prefix, taken)
     _programs(site_packages / wheel.metadata, prefix, python)
-    _settle_metadata(site_packages, wheel.metadata, gone)
-    return len(wheel.members) - len(gone), links
+    _settle_metadata(site_packages, wheel.metadata, wheel.members.keys() - own.keys())
+    return len(own), links
 
 
 def shared(wheel: Wheel, base: Wheel) -> set[str]:
     """Return the files of libtorch that are the same in two wheels; of libraries only loaded sections count."""
     common = set()
-    for member, (size, crc) in wheel.members.items():
-        if wheel_parts.libtorch_place(member) is None or member not in base.members:
-            continue
-        if (size, crc) == base.members[member]:
+    for member in wheel.members.keys() & base.members.keys():
+        if wheel_parts.libtorch_place(member) is not None and _is_same(member, wheel, base):
             common.add(member)
-        elif ".so" in PurePosixPath(member).name:
-            with tempfile.TemporaryDirectory(dir=os.environ.get("SRC_DIR")) as folder:
-                _extract(wheel, {member: "ours"}, Path(folder))
-                _extract(base, {member: "theirs"}, Path(folder))
-                if same_code(Path(folder, "ours"), Path(folder, "theirs")):
-                    common.add(member)
     return common
+
+
+def _is_same(member: str, wheel: Wheel, base: Wheel) -> bool:
+    if wheel.members[member] == base.members[member]:
+        return True
+    if ".so" not in PurePosixPath(member).name:
+        return False
+    with tempfile.TemporaryDirectory(dir=os.environ.get("SRC_DIR")) as folder:
+        _extract(wheel, {member: "ours"}, Path(folder))
+        _extract(base, {member: "theirs"}, Path(folder))
+        return same_code(Path(folder, "ours"), Path(folder, "theirs"))
 
 
 def linked_places(wheel: Wheel, common: set[str]) -> list[str]:
     """Return the links of ``torch``: header folders of which all files are shared, and single files."""
-    whole = tuple(
-        f"include/{name}"
-        for name in HEADERS
-        if (below := [member for member in wheel.members if member.startswith(f"torch/include/{name}/")])
-        and all(member in common for member in below)
-    )
-    # vendored libraries need no links: those of libtorch's libraries find them
-    places = [
-        place
-        for member in common
-        if (place := member.removeprefix("torch/")) == wheel_parts.libtorch_place(member)
-    ]
-    return sorted(
-        [*whole, *(place for place in places if not place.startswith(tuple(f"{w}/" for w in whole)))]
-    )
+    links = []
+    whole = []
+    for name in HEADERS:
+        folder = f"torch/include/{name}/"
+        below = {member for member in wheel.members if member.startswith(folder)}
+        if below and below <= common:
+            whole.append(folder)
+            links.append(f"include/{name}")
+    for member in common:
+        inside = member.removeprefix("torch/")
+        # vendored libraries need no links: those of libtorch's libraries find them
+        is_vendored = wheel_parts.libtorch_place(member) != inside
+        if not is_vendored and not member.startswith(tuple(whole)):
+            links.append(inside)
+    return sorted(links)
 
 
 def _extract(wheel: Wheel, places: dict[str, str], folder: Path) -> None:
@@ -115,8 +126,10 @@ def _extract(wheel: Wheel, places: dict[str, str], folder: Path) -> None:
             with archive.open(info) as source, target.open("wb") as written:
                 while block := source.read(1 << 20):  # checks the CRC at the end
                     written.write(block)
-            library = ".so" in target.name or "bin/" in place
-            target.chmod(0o755 if library or info.external_attr >> 16 & stat.S_IXUSR else 0o644)
+            mode = 0o644
+            if ".so" in target.name or "bin/" in place or info.external_attr >> 16 & stat.S_IXUSR:
+                mode = 0o755
+            target.chmod(mode)
 
 
 def settle_cmake(folder: Path) -> None:
@@ -135,7 +148,9 @@ def _programs(metadata: Path, prefix: Path, python: str) -> None:
     parser = configparser.ConfigParser(delimiters=("=",))
     parser.read_string((metadata / "entry_points.txt").read_text())
     (prefix / "bin").mkdir(exist_ok=True)
-    for name, target in parser.items("console_scripts") if parser.has_section("console_scripts") else ():
+    if not parser.has_section("console_scripts"):
+        return
+    for name, target in parser.items("console_scripts"):
         module, _, attribute = target.split("[")[0].strip().partition(":")
         text = _PROGRAM.format(python=python, module=module, top=attribute.split(".")[0], attribute=attribute)
         (prefix / "bin" / name).write_text(text)
@@ -153,7 +168,10 @@ def _settle_metadata(site_packages: Path, folder: str, gone: Iterable[str]) -> N
     for name in sorted(changed):
         content = (site_packages / name).read_bytes()
         hashed = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
-        lines.append(f"{name},," if name.endswith("/RECORD") else f"{name},sha256={hashed},{len(content)}")
+        facts = f"sha256={hashed},{len(content)}"
+        if name.endswith("/RECORD"):
+            facts = ","
+        lines.append(f"{name},{facts}")
     (metadata / "RECORD").write_text("\n".join(lines) + "\n")
 
 
@@ -161,19 +179,19 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command line: ``libtorch WHEELS BASE PREFIX`` or ``pytorch WHEELS BASE PREFIX PYTHON SITE PROGRAM``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     actions = parser.add_subparsers(dest="action", required=True)
-    for name in ("libtorch", "pytorch"):
-        action = actions.add_parser(name)
+    core = actions.add_parser(_LIBTORCH)
+    of_python = actions.add_parser("pytorch")
+    for action in (core, of_python):
         action.add_argument("wheels", type=Path, help="folder with wheels of PyTorch")
         action.add_argument("base", help="Python version of libtorch's wheel, such as 3.12")
         action.add_argument("prefix", type=Path, help="the environment")
-        if name == "pytorch":
-            action.add_argument("python", help="the environment's Python, such as 3.13")
-            action.add_argument("site_packages", type=Path, help="that Python's folder for modules")
-            action.add_argument("program", help="that Python's interpreter")
+    of_python.add_argument("python", help="the environment's Python, such as 3.13")
+    of_python.add_argument("site_packages", type=Path, help="that Python's folder for modules")
+    of_python.add_argument("program", help="that Python's interpreter")
     options = parser.parse_args(arguments)
     base = wheel_parts.find(options.wheels, options.base)
     print(f"::megabuild:: wheel {base.path.name}")
-    if options.action == "libtorch":
+    if options.action == _LIBTORCH:
         print(f"::megabuild:: installed files={libtorch(base, options.prefix)}")
         print(f"::megabuild:: licences files={licences(base, Path('licenses'))}")
         return 0

@@ -82,25 +82,28 @@ def find(folder: Path, python: str) -> Wheel:
 def left_out(member: str) -> bool:
     """Return whether a file belongs to no package."""
     inside = member.removeprefix("torch/")
-    return member.endswith(".pyc") or (
-        inside != member
-        and (
-            inside.startswith(_LEFT_OUT)
-            or (inside.startswith(_LEFT_OUT_ON_X86) and platform.machine() == "x86_64")
-            or (inside.startswith("bin/") and inside != PROGRAM)
-            or PurePosixPath(inside).name.startswith(_TEST_LIBRARIES)
-        )
-    )
+    if member.endswith(".pyc"):
+        return True
+    if inside == member:  # not in torch/
+        return False
+    if inside.startswith("bin/"):
+        return inside != PROGRAM
+    if inside.startswith(_LEFT_OUT_ON_X86):
+        return platform.machine() == "x86_64"
+    return inside.startswith(_LEFT_OUT) or PurePosixPath(inside).name.startswith(_TEST_LIBRARIES)
 
 
 def libtorch_place(member: str) -> str | None:
     """Return a libtorch file's path in an environment (``lib/libc10.so``), or None for other files."""
-    inside, name = member.removeprefix("torch/"), PurePosixPath(member).name
+    inside = member.removeprefix("torch/")
     if inside == member or left_out(member):
         return None
     if is_libtorch(inside):
         return inside
-    return f"{VENDORED}/{name}" if _LIBRARY.fullmatch(inside) and not name.startswith(PYTHON_SIDE) else None
+    name = PurePosixPath(member).name
+    if not _LIBRARY.fullmatch(inside) or name.startswith(PYTHON_SIDE):
+        return None
+    return f"{VENDORED}/{name}"
 
 
 def bundled_header(member: str) -> str | None:

@@ -18,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 #: Scripts by which CMake's ExternalProject and FetchContent download; CMake writes none for sources that exist.
 DOWNLOADS = re.compile(r"download-.+\.cmake|.+-gitclone\.cmake")
@@ -31,40 +32,52 @@ SYSTEM = re.compile(r"lib(c|m|dl|rt|pthread|util|resolv|gcc_s|stdc\+\+)\.so\.\d+
 DRIVER = re.compile(r"lib(cuda|nvidia-ml)\.so(\.\d+)*")
 #: PyTorch opens it only when it uses a GPU: it may need the driver.
 OPENED_LATER = re.compile(r"libcaffe2_nvrtc\.so.*")
+_EXTENSION = "torch._C"
+_BESIDE_TORCH = ("torchgen", "functorch")  # further packages of the source tree
 NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 
 
 def downloads(build: Path) -> list[str]:
     """Return the scripts in a build folder that download."""
-    paths = (Path(folder, name) for folder, _, names in os.walk(build) for name in names)
-    return sorted(str(path) for path in paths if DOWNLOADS.fullmatch(path.name))
+    found: list[str] = []
+    for folder, _, names in os.walk(build):
+        found += [os.path.join(folder, name) for name in names if DOWNLOADS.fullmatch(name)]
+    return sorted(found)
 
 
 def binaries(torch: Path) -> list[Path]:
     """Return PyTorch's libraries, Python modules and programs."""
     candidates = [*torch.glob("lib/*.so*"), *torch.glob("_C*.so"), *torch.glob("bin/*")]
-    return sorted(
-        path
-        for path in candidates
-        if not path.is_symlink() and path.is_file() and path.open("rb").read(4) == b"\x7fELF"
-    )
+    return sorted(filter(is_binary, candidates))
+
+
+def is_binary(path: Path) -> bool:
+    """Return whether a path is an ELF file and no link."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
 
 
 def lacking(torch: Path, prefix: Path) -> Iterator[str]:
     """Yield an error line for each needed library that is missing, and for each that must not be needed."""
     for binary in binaries(torch):
-        command = [os.environ.get("READELF", "readelf"), "-dW", str(binary)]
-        printed = subprocess.run(
-            command, env={**os.environ, "LC_ALL": "C"}, check=True, stdout=subprocess.PIPE, text=True
-        ).stdout
-        for name in NEEDED.findall(printed):
+        for name in needed(binary):
             if DRIVER.fullmatch(name):
                 if not OPENED_LATER.fullmatch(binary.name):
                     yield f"{binary} needs {name} of the GPU's driver: torch would not import without a driver"
-            elif not SYSTEM.fullmatch(name) and not any(
-                (folder / "lib" / name).exists() for folder in (torch, prefix)
-            ):
+                continue
+            exists = (torch / "lib" / name).exists() or (prefix / "lib" / name).exists()
+            if not exists and not SYSTEM.fullmatch(name):
                 yield f"{binary} needs {name}, which is neither in {torch / 'lib'} nor in {prefix / 'lib'}"
+
+
+def needed(binary: Path) -> list[str]:
+    """Return the names of the libraries that a library or program needs."""
+    command = [os.environ.get("READELF", "readelf"), "-dW", str(binary)]
+    environment = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return NEEDED.findall(done.stdout)
 
 
 class StagedC:
@@ -75,7 +88,9 @@ class StagedC:
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Find torch._C only, before Python finds the folder of that name."""
-        return ModuleSpec(name, self) if name == "torch._C" else None  # type: ignore[arg-type]
+        if name != _EXTENSION:
+            return None
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Load the library; an undefined symbol raises an OSError."""
@@ -90,16 +105,16 @@ class StagedC:
 
 def lay_out(sources: Path, torch: Path, view: Path) -> None:
     """Fill ``view`` with links to import torch from: from 2.14 on, libraries and Python files are in two folders."""
-    places = {f"torch/{path.name}": path for path in (sources / "torch").iterdir()}
-    places |= {
-        f"torch/{path.name}": path
-        for path in torch.iterdir()
-        if path.name in ("lib", "bin") or path.is_file()
-    }
-    places |= {name: sources / name for name in ("torchgen", "functorch") if (sources / name).is_dir()}
+    places = {path.name: path for path in (sources / "torch").iterdir()}
+    for path in torch.iterdir():
+        if path.name in ("lib", "bin") or path.is_file():
+            places[path.name] = path
     (view / "torch").mkdir()
     for name, path in places.items():
-        (view / name).symlink_to(path)
+        (view / "torch" / name).symlink_to(path)
+    for name in _BESIDE_TORCH:
+        if (sources / name).is_dir():
+            (view / name).symlink_to(sources / name)
 
 
 def broken(sources: Path, torch: Path) -> Iterator[str]:
@@ -111,23 +126,29 @@ def broken(sources: Path, torch: Path) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="staged-torch-") as folder:
         lay_out(sources, torch, Path(folder))
         sys.path.insert(0, folder)
-        try:
-            imported = importlib.import_module("torch")
-            imported.add(imported.ones(2), imported.ones(2))
-        except Exception as error:  # torch's own code may raise any exception
-            traceback.print_exc()
-            missing = (getattr(error, "name", None) or "").partition(".")[0]
-            if not isinstance(error, ModuleNotFoundError) or missing in ("torch", "torchgen", "functorch"):
-                yield f"{type(error).__name__}: {error}"
-                return
-            print(
-                f"::megabuild:: torch imports {missing}, which only the package requires: its test will import it"
-            )
+        fault = import_fault()
+    if fault:
+        yield fault
+        return
     for library in libraries:
-        if OPENED_LATER.fullmatch(library.name):
-            continue
-        if not is_loadable(library):
+        if not OPENED_LATER.fullmatch(library.name) and not is_loadable(library):
             yield f"{library} cannot be loaded"
+
+
+def import_fault() -> str:
+    """Import torch and use it; return the fault, or an empty string if only another package is missing."""
+    try:
+        torch = importlib.import_module("torch")
+        torch.add(torch.ones(2), torch.ones(2))
+    except Exception as error:  # torch's own code may raise any exception
+        traceback.print_exc()
+        missing = (getattr(error, "name", None) or "").partition(".")[0]
+        if not isinstance(error, ModuleNotFoundError) or missing in ("torch", *_BESIDE_TORCH):
+            return f"{type(error).__name__}: {error}"
+        print(
+            f"::megabuild:: torch imports {missing}, which only the package requires: its test will import it"
+        )
+    return ""
 
 
 def is_loadable(library: Path) -> bool:
@@ -144,28 +165,45 @@ def is_loadable(library: Path) -> bool:
     return status == 0  # neither an exit code nor a signal
 
 
+class Check(NamedTuple):
+    """A check of the command line."""
+
+    find: Callable[..., Iterable[str]]  #: gets the folders, and returns a line for each fault
+    fault: str
+    remedy: str
+
+
+CHECKS = {
+    "downloads": Check(
+        find=downloads,
+        fault="CMake would download sources in the build, by these scripts",
+        remedy="add the library to recipe.yaml's host requirements, or switch off the feature (build_env.sh)",
+    ),
+    "libraries": Check(
+        find=lacking,
+        fault="PyTorch's libraries need libraries that users may not have",
+        remedy="add the package with them to recipe.yaml's host requirements, or do not link them",
+    ),
+    "import": Check(
+        find=broken,
+        fault="the compiled torch does not work",
+        remedy="correct the cause and build again: compiled objects are kept",
+    ),
+}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command line: ``CHECK FOLDER…``; return 1 if the check found a fault."""
-    check, *folders = arguments[0], *(Path(folder).absolute() for folder in arguments[1:])
-    if check == "downloads":
-        problems = downloads(*folders)
-        fault = "CMake would download sources in the build, by these scripts"
-        remedy = (
-            "add the library to recipe.yaml's host requirements, or switch off the feature (build_env.sh)"
-        )
-    elif check == "libraries":
-        problems = list(lacking(*folders))
-        fault = "PyTorch's libraries need libraries that users may not have"
-        remedy = "add the package with them to recipe.yaml's host requirements, or do not link them"
-    else:
-        problems = list(broken(*folders))
-        fault = "the compiled torch does not work"
-        remedy = "correct the cause and build again: compiled objects are kept"
+    name, *words = arguments
+    check = CHECKS[name]
+    folders = [Path(word).absolute() for word in words]
+    problems = list(check.find(*folders))
     if problems:
-        print("\n  ".join([f"error: {fault}:", *problems]) + f"\nhint: {remedy}", file=sys.stderr)
-    else:
-        print(f"::megabuild:: checked {check}")
-    return bool(problems)
+        lines = "\n  ".join([f"error: {check.fault}:", *problems])
+        print(f"{lines}\nhint: {check.remedy}", file=sys.stderr)
+        return 1
+    print(f"::megabuild:: checked {name}")
+    return 0
 
 
 if __name__ == "__main__":

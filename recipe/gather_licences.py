@@ -25,7 +25,9 @@ def texts(tree: Path) -> Iterator[Path]:
     """Yield the licence texts below a folder, as paths relative to it, sorted within each folder."""
     for folder, folders, files in os.walk(tree):
         folders[:] = sorted(set(folders) - _LEFT_OUT)
-        yield from (Path(folder, name).relative_to(tree) for name in sorted(files) if _TEXT.fullmatch(name))
+        for name in sorted(files):
+            if _TEXT.fullmatch(name):
+                yield Path(folder, name).relative_to(tree)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,6 +21,8 @@ PROGRAM = "bin/torch_shm_manager"
 CMAKE = ("ATen", "Caffe2", "Tensorpipe", "Torch")
 #: Folders of libtorch's own headers; the others (pybind11, …) belong to other packages.
 HEADERS = ("ATen", "c10", "caffe2", "tensorpipe", "torch")
+#: Folders of which all files are libtorch's.
+_FOLDERS = (*(f"share/cmake/{name}/" for name in CMAKE), *(f"include/{name}/" for name in HEADERS))
 #: Libraries compiled against one Python, which the ``pytorch`` packages own.
 PYTHON_SIDE = ("libtorch_python", "libfunctorch", "libnnapi_backend")
 #: A library in two flavours, which have their own packages.
@@ -29,17 +31,12 @@ LINALG = "libtorch_cuda_linalg"
 
 def is_libtorch(place: str) -> bool:
     """Return whether libtorch owns a file, named relative to PyTorch's install folder: ``lib/libc10.so``."""
-    top, _, inside = place.partition("/")
     name = place.rpartition("/")[2]
     if name.startswith(PYTHON_SIDE) or name.endswith(".pyc"):
         return False
-    if top == "lib":
-        return LIBRARIES.fullmatch(inside) is not None
-    if top == "share":
-        return inside.startswith(tuple(f"cmake/{folder}/" for folder in CMAKE))
-    return place == PROGRAM or (
-        top == "include" and inside.startswith(tuple(f"{folder}/" for folder in HEADERS))
-    )
+    if place == PROGRAM or place.startswith(_FOLDERS):
+        return True
+    return place.startswith("lib/") and LIBRARIES.fullmatch(place.removeprefix("lib/")) is not None
 
 
 def libtorch_files(torch: Path) -> Iterator[Path]:
@@ -48,7 +45,8 @@ def libtorch_files(torch: Path) -> Iterator[Path]:
         for folder, folders, files in os.walk(torch / root):
             here = Path(folder)
             folders.sort()
-            for name in sorted(files + [f for f in folders if (here / f).is_symlink()]):
+            links = [name for name in folders if (here / name).is_symlink()]
+            for name in sorted(files + links):
                 place = (here / name).relative_to(torch)
                 if is_libtorch(place.as_posix()) and not name.startswith(LINALG):
                     yield place
@@ -61,7 +59,8 @@ def install(torch: Path, prefix: Path) -> int:
     """
     count = 0
     for path in libtorch_files(torch):
-        source, target = torch / path, prefix / path
+        source = torch / path
+        target = prefix / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         try:

@@ -27,7 +27,8 @@ _DEFINITION = re.compile(
     r"\badd_(?:compile_options|definitions)\(-D((?:BLAS|MKL)_HAS_\w+|IDEEP_USE_MKL)\)", re.IGNORECASE
 )
 #: Only ideep reads this definition, for a function that PyTorch does not call: no source needs it.
-_IDEEP, _CALLS_IT = "IDEEP_USE_MKL", re.compile(r"\bbernoulli_generate\b|\bideep::dropout")
+_IDEEP = "IDEEP_USE_MKL"
+_CALLS_IT = re.compile(r"\bbernoulli_generate\b|\bideep::dropout")
 _CONFIGURE = re.compile(r"^(configure_file\()Config(\.h\.in .*/)Config(\.h.*\n)", re.MULTILINE)
 _PROJECT = re.compile(r"^project\(Torch\b", re.MULTILINE)
 _FOLDERS = ("aten/src", "c10", "caffe2", "functorch", "torch")
@@ -39,31 +40,48 @@ def separate(tree: Path) -> list[Path]:
 
     Raises ValueError: The sources differ from those that this script knows; no file is changed.
     """
-    config, cmake, top = (
-        tree / _ATEN / "Config.h.in",
-        tree / _ATEN / "CMakeLists.txt",
-        tree / "CMakeLists.txt",
-    )
-    modules = sorted((tree / "cmake/Modules").glob("Find*.cmake"))
-    macros = [match[0] for match in _matches(config, _MACRO)]
-    names = [match[1] for match in _matches(config, _MACRO)]
-    definitions = [match[1] for path in modules for match in _DEFINITION.finditer(_text(path))]
-    if _IDEEP not in definitions or len(definitions) < 2:
-        raise ValueError(f"{modules[0].parent if modules else tree}: definitions of the BLAS not found")
-    names += [name for name in dict.fromkeys(definitions) if name != _IDEEP]
+    config = tree / _ATEN / "Config.h.in"
+    cmake = tree / _ATEN / "CMakeLists.txt"
+    top = tree / "CMakeLists.txt"
+    macros = _matches(config, _MACRO)
+    definitions = _find_definitions(tree)
+    names = [match[1] for match in macros]
+    names += [name for name in definitions if name != _IDEEP]
     condition = f"\n#ifndef {SEPARATE}\n#include <{HEADER}>\n#endif\n"
     changed = {
         config: _END.sub(condition, _MACRO.sub("", _text(config))),
         cmake: _replaced(cmake, _CONFIGURE, r"\g<0>\1BlasConfig\2BlasConfig\3"),
         top: _replaced(top, _PROJECT, rf"add_compile_definitions({SEPARATE})\n\g<0>"),
-        **{path: _DEFINITION.sub(rf"# \1: in {HEADER}", _text(path)) for path in modules},
+        tree / _ATEN / "BlasConfig.h.in": _blas_config(macros, names),
     }
-    readers = {path: f"#include <{HEADER}>\n{text}" for path, text in _find_readers(tree, names)}
-    defines = (f"#cmakedefine {name}\n" for name in names if "_HAS_" in name)
-    own = {tree / _ATEN / "BlasConfig.h.in": "".join(["#pragma once\n\n", *macros, *defines])}
-    for path, text in {**changed, **readers, **own}.items():
+    for path in _modules(tree):
+        changed[path] = _DEFINITION.sub(rf"# \1: in {HEADER}", _text(path))
+    readers = _find_readers(tree, names)
+    for path in readers:
+        changed[path] = f"#include <{HEADER}>\n{_text(path)}"
+    for path, text in changed.items():
         path.write_text(text, errors="surrogateescape")
-    return list(readers)
+    return readers
+
+
+def _modules(tree: Path) -> list[Path]:
+    return sorted((tree / "cmake/Modules").glob("Find*.cmake"))
+
+
+def _find_definitions(tree: Path) -> list[str]:
+    """Return the names that CMake's modules define on command lines, each once."""
+    names: dict[str, None] = {}
+    for path in _modules(tree):
+        names.update(dict.fromkeys(_DEFINITION.findall(_text(path))))
+    if _IDEEP not in names or len(names) < 2:
+        raise ValueError(f"{tree / 'cmake/Modules'}: definitions of the BLAS not found")
+    return list(names)
+
+
+def _blas_config(macros: Iterable[re.Match[str]], names: Iterable[str]) -> str:
+    lines = ["#pragma once\n\n", *(match[0] for match in macros)]
+    lines += [f"#cmakedefine {name}\n" for name in names if "_HAS_" in name]
+    return "".join(lines)
 
 
 def _text(path: Path) -> str:
@@ -82,18 +100,27 @@ def _replaced(path: Path, pattern: re.Pattern[str], replacement: str) -> str:
     return pattern.sub(replacement, _text(path))
 
 
-def _find_readers(tree: Path, names: Iterable[str]) -> Iterator[tuple[Path, str]]:
-    """Yield PyTorch's own sources that have one of these names, with their text, without tests."""
+def _find_readers(tree: Path, names: Iterable[str]) -> list[Path]:
+    """Return PyTorch's own sources that have one of these names, without tests."""
     any_name = re.compile(rf"\b({'|'.join(names)})\b")
+    readers = []
+    for path in _sources(tree):
+        text = _text(path)
+        if _CALLS_IT.search(text):
+            raise ValueError(f"{path}: calls a function of ideep that needs {_IDEEP}")
+        if any_name.search(text):
+            readers.append(path)
+    return readers
+
+
+def _sources(tree: Path) -> Iterator[Path]:
     for top in _FOLDERS:
         for folder, folders, files in os.walk(tree / top):
-            folders[:] = sorted(name for name in folders if name != "test")
-            for path in (Path(folder, name) for name in sorted(files) if name.endswith(_SUFFIXES)):
-                text = "" if path.is_symlink() else _text(path)
-                if _CALLS_IT.search(text):
-                    raise ValueError(f"{path}: calls a function of ideep that needs {_IDEEP}")
-                if any_name.search(text):
-                    yield path, text
+            folders[:] = sorted(set(folders) - {"test"})
+            for name in sorted(files):
+                path = Path(folder, name)
+                if name.endswith(_SUFFIXES) and not path.is_symlink():
+                    yield path
 
 
 if __name__ == "__main__":

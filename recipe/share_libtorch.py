@@ -29,10 +29,11 @@ def take_out(torch: Path, prefix: Path) -> list[str]:
     """Remove libtorch's files from a ``torch`` folder; parameters and result are those of :func:`shared`."""
     places = shared(torch, prefix)
     for place in places:
-        if (torch / place).is_dir() and not (torch / place).is_symlink():
-            shutil.rmtree(torch / place)
+        path = torch / place
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
         else:
-            (torch / place).unlink()
+            path.unlink()
     return places
 
 
@@ -41,29 +42,37 @@ def shared(torch: Path, prefix: Path) -> list[str]:
 
     `torch`: the built package, ``build/lib.*/torch``, or the folder that CMake installed.
     """
-    places = []
+    places: list[str] = []
     for folder, folders, files in os.walk(torch):
-        here = Path(folder)
-        place = here.relative_to(torch)
+        place = Path(folder).relative_to(torch)
         if not place.parts:
-            folders[:] = [name for name in SHARED if name in folders]
+            folders[:] = sorted(set(SHARED).intersection(folders))
             continue
         if place == Path("include"):
-            whole = [name for name in folders if owned(here / name, prefix / place / name)]
-            folders[:] = [name for name in folders if name not in whole]
+            whole = [name for name in folders if owned(torch / place / name, prefix / place / name)]
+            folders[:] = sorted(set(folders) - set(whole))
             places += [(place / name).as_posix() for name in whole]
         for name in files:
-            ours = name.startswith(PYTHON_SIDE)
-            if not ours and (name.startswith(LINALG) or os.path.lexists(prefix / place / name)):
+            if is_shared(place / name, prefix):
                 places.append((place / name).as_posix())
     return sorted(places)
 
 
+def is_shared(place: Path, prefix: Path) -> bool:
+    """Return whether libtorch owns a file of ``torch``."""
+    if place.name.startswith(PYTHON_SIDE):
+        return False
+    return place.name.startswith(LINALG) or os.path.lexists(prefix / place)
+
+
 def owned(folder: Path, shared: Path) -> bool:
     """Return whether every file below ``folder`` is also below ``shared``."""
-    return shared.is_dir() and all(
-        os.path.lexists(shared / path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()
-    )
+    if not shared.is_dir():
+        return False
+    for path in folder.rglob("*"):
+        if not path.is_dir() and not os.path.lexists(shared / path.relative_to(folder)):
+            return False
+    return True
 
 
 def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
@@ -73,27 +82,8 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     Raises FileNotFoundError: ``torch`` has no ``libtorch_python``.
     Raises FileExistsError: A file is in the place of a link.
     """
-    python_side = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
-    if not python_side:
-        raise FileNotFoundError(f"{torch / 'lib'}: no libtorch_python: the Python side was not built")
-    linked = [
-        place
-        for place in places
-        if not Path(place).name.startswith(LINALG) or place.endswith(f"/{LINALG}.so")
-    ]
-    kept: list[Path] = []
-    for library in sorted(python_side, key=lambda path: -len(path.name)):
-        home = prefix / "lib" / library.name
-        # a wheel cannot contain links: libtorch_python.so.2 and libtorch_python.so are copies in it
-        original = next((other for other in kept if filecmp.cmp(other, library, shallow=False)), None)
-        if original is None:
-            shutil.move(library, home)
-            kept.append(home)
-        else:
-            library.unlink()
-            home.unlink(missing_ok=True)
-            home.symlink_to(original.name)
-        linked.append(library.relative_to(torch).as_posix())
+    linked = [place for place in places if f"/{LINALG}" not in place or place.endswith(f"/{LINALG}.so")]
+    linked += move_python_side(torch, prefix)
     for place in linked:
         (torch / place).parent.mkdir(parents=True, exist_ok=True)
         # relative, because the environment will be moved
@@ -101,19 +91,44 @@ def link(torch: Path, prefix: Path, places: Iterable[str]) -> int:
     return len(linked)
 
 
+def move_python_side(torch: Path, prefix: Path) -> list[str]:
+    """Move ``libtorch_python`` into the environment; return its former places, relative to ``torch``."""
+    libraries = sorted((torch / "lib").glob(f"{PYTHON_SIDE}*"))
+    if not libraries:
+        raise FileNotFoundError(f"{torch / 'lib'}: no libtorch_python: the Python side was not built")
+    kept: list[Path] = []
+    for library in sorted(libraries, key=lambda path: -len(path.name)):
+        home = prefix / "lib" / library.name
+        # a wheel cannot contain links: libtorch_python.so.2 and libtorch_python.so are copies in it
+        originals = [other for other in kept if filecmp.cmp(other, library, shallow=False)]
+        if originals:
+            library.unlink()
+            home.unlink(missing_ok=True)
+            home.symlink_to(originals[0].name)
+        else:
+            shutil.move(library, home)
+            kept.append(home)
+    return [library.relative_to(torch).as_posix() for library in libraries]
+
+
+#: The actions: one that links, and those that list.
+_LINK = "link"
+_LISTERS = {"take-out": take_out, "list": shared}
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the command line: ``take-out|list|link TORCH PREFIX LIST``."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("action", choices=("take-out", "list", "link"))
+    parser.add_argument("action", choices=(*_LISTERS, _LINK))
     parser.add_argument("torch", type=Path, help="the package's folder")
     parser.add_argument("prefix", type=Path, help="the environment, with libtorch installed")
     parser.add_argument("list", type=Path, help="file that lists libtorch's files, one a line")
     options = parser.parse_args(arguments)
-    if options.action == "link":
+    if options.action == _LINK:
         links = link(options.torch, options.prefix, options.list.read_text().splitlines())
         print(f"::megabuild:: shared links={links}")
     else:
-        places = (take_out if options.action == "take-out" else shared)(options.torch, options.prefix)
+        places = _LISTERS[options.action](options.torch, options.prefix)
         options.list.write_text("".join(f"{place}\n" for place in places))
         print(f"::megabuild:: taken-out places={len(places)}")
     return 0

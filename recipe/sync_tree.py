@@ -40,15 +40,16 @@ def source_entries(root: Path) -> Iterator[Path]:
         here = Path(folder)
         folders.sort()
         for name in sorted(folders + files):
-            if here == root and name in ENGINE_FILES:
-                continue
-            yield (here / name).relative_to(root)
+            if here != root or name not in ENGINE_FILES:
+                yield (here / name).relative_to(root)
 
 
 def same(left: Path, right: Path) -> bool:
     """Return whether two paths have the same content, link target and mode."""
+    if left.is_symlink() and right.is_symlink():
+        return os.readlink(left) == os.readlink(right)
     if left.is_symlink() or right.is_symlink():
-        return left.is_symlink() and right.is_symlink() and os.readlink(left) == os.readlink(right)
+        return False
     if not right.is_file() or left.stat().st_mode != right.stat().st_mode:
         return False
     return filecmp.cmp(left, right, shallow=False)
@@ -80,7 +81,8 @@ def sync(source: Path, tree: Path) -> Synced:
     removed = _remove_former(tree, sorted(before - now, reverse=True))
     written = 0
     for entry in entries:
-        new, old = source / entry, tree / entry
+        new = source / entry
+        old = tree / entry
         if _is_folder(new):
             _make_folder(old)
         elif not same(new, old):
@@ -150,9 +152,8 @@ def empty(source: Path) -> None:
     """
     (source / SYNCED).touch()
     for entry in source.iterdir():
-        if entry.name in ENGINE_FILES:
-            continue
-        tree_dates.remove(entry)
+        if entry.name not in ENGINE_FILES:
+            tree_dates.remove(entry)
 
 
 def generate(output: Path, command: Sequence[str]) -> bool:
@@ -181,13 +182,15 @@ def _read(path: Path) -> set[str]:
         return set()
     if not isinstance(names, list):
         return set()
-    return {name for name in names if isinstance(name, str) and _is_below(name)}
+    return set(filter(_is_below, names))
 
 
-def _is_below(name: str) -> bool:
-    """Return whether a name of a manifest is a path below the tree."""
+def _is_below(name: object) -> bool:
+    """Return whether an item of a manifest is a path below the tree."""
+    if not isinstance(name, str) or os.path.isabs(name):
+        return False
     parts = Path(name).parts
-    return bool(parts) and not os.path.isabs(name) and os.pardir not in parts
+    return bool(parts) and os.pardir not in parts
 
 
 def _write(tree: Path, names: Iterable[str]) -> None:
@@ -209,10 +212,14 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FILE",
         help="run COMMAND; if FILE's content stays the same, keep its date",
     )
-    split = arguments.index("--") if "--" in arguments else len(arguments)
-    options = parser.parse_args(arguments[:split])
+    command: Sequence[str] = ()
+    if "--" in arguments:
+        split = arguments.index("--")
+        command = arguments[split + 1 :]
+        arguments = arguments[:split]
+    options = parser.parse_args(arguments)
     if options.generate:
-        generate(options.generate, arguments[split + 1 :])
+        generate(options.generate, command)
         return 0
     if options.source is None or options.tree is None:
         parser.error("SOURCE and TREE are needed")

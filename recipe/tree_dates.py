@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 #: ninja (1.9 and later) records in it, in nanoseconds, when it made each output, and uses that date for rules with
 #: ``restat``. .ninja_deps may stay ahead: its records are valid as long as the output is not newer.
 _LOG = ".ninja_log"
-_LOG_FIELDS, _LOG_DATE = 5, 2
+_LOG_FIELDS = 5
+_LOG_DATE = 2  # the index of the field
 _SECOND = 10**9
 #: A temporary file at the top of a tree. It has a fixed name, so that the next run removes the file of a killed one.
 SCRATCH = ".megabuild-scratch"
@@ -42,18 +43,25 @@ def mend(tree: Path) -> Mended:
     """
     remove(tree / SCRATCH)
     dated = sorted(_dated(tree))
-    newest = max([date for date, _ in dated], default=0)
-    logs = {path: content for _, path in dated if path.name == _LOG and (content := _read(path))}
-    latest = max([newest, *(date for content in logs.values() for date in _dates(content))])
-    if not dated or latest <= (now := _now(tree)):
+    if not dated:
+        return Mended(0, 0)
+    newest, _ = dated[-1]
+    logs = {path: _read(path) for _, path in dated if path.name == _LOG}
+    latest = newest
+    for content in logs.values():
+        latest = max([latest, *_dates(content)])
+    now = _now(tree)
+    if latest <= now:
         return Mended(newest, 0)
     seconds = -((now - latest) // _SECOND)
+    by = seconds * _SECOND
     for path, content in logs.items():
-        _write(path, _shifted(content, seconds * _SECOND), tree / SCRATCH)
+        if content:
+            _write(path, _shifted(content, by), tree / SCRATCH)
     for date, path in dated:
         status = path.lstat()
-        os.utime(path, ns=(status.st_atime_ns, date - seconds * _SECOND), follow_symlinks=False)
-    return Mended(newest - seconds * _SECOND, seconds)
+        os.utime(path, ns=(status.st_atime_ns, date - by), follow_symlinks=False)
+    return Mended(newest - by, seconds)
 
 
 def _dated(tree: Path) -> Iterator[tuple[int, Path]]:
@@ -97,16 +105,22 @@ def _write(path: Path, content: bytes, scratch: Path) -> None:
 
 def _dates(log: bytes) -> Iterator[int]:
     for line in log.splitlines():
-        fields = line.split(b"\t")
-        if len(fields) == _LOG_FIELDS and fields[_LOG_DATE].isdigit():
-            yield int(fields[_LOG_DATE])
+        yield _date(line.split(b"\t"))
+
+
+def _date(fields: Sequence[bytes]) -> int:
+    """Return the date in a line of ninja's log; 0 if it has none."""
+    if len(fields) != _LOG_FIELDS or not fields[_LOG_DATE].isdigit():
+        return 0
+    return int(fields[_LOG_DATE])
 
 
 def _shifted(log: bytes, by: int) -> bytes:
     lines = []
     for line in log.splitlines(keepends=True):
         fields = line.split(b"\t")
-        if len(fields) == _LOG_FIELDS and fields[_LOG_DATE].isdigit() and int(fields[_LOG_DATE]) > by:
-            fields[_LOG_DATE] = b"%d" % (int(fields[_LOG_DATE]) - by)
+        date = _date(fields)
+        if date > by:
+            fields[_LOG_DATE] = b"%d" % (date - by)
         lines.append(b"\t".join(fields))
     return b"".join(lines)

@@ -14,7 +14,8 @@ provider, cuda = sys.argv[1:]
 
 # a BLAS returns complex numbers by value or through an argument; if PyTorch assumes the other way, this is 0 or garbage
 for dtype in (torch.complex64, torch.complex128):
-    left, right = torch.tensor([1 + 2j, 3], dtype=dtype), torch.tensor([2, 1j], dtype=dtype)
+    left = torch.tensor([1 + 2j, 3], dtype=dtype)
+    right = torch.tensor([2, 1j], dtype=dtype)
     assert torch.dot(left, right).item() == 2 + 7j, torch.dot(left, right)
     assert torch.vdot(left, right).item() == 2 - 1j, torch.vdot(left, right)
 

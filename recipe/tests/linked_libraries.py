@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-linked, libraries = Path(torch.__file__).parent / "lib", Path(sys.argv[1]) / "lib"
+linked = Path(torch.__file__).parent / "lib"
+libraries = Path(sys.argv[1]) / "lib"
 plain = {name: value for name, value in os.environ.items() if not name.startswith("LD_")}
 links = sorted(path for path in linked.glob("*.so*") if path.is_symlink())
 assert links, f"no library in {linked} is a link"

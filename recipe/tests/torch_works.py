@@ -31,7 +31,7 @@ if cuda != "None":
     # the installed flavour decides, not the build of libtorch; official wheels have MAGMA
     flavours = [path.name for path in Path(sys.prefix, "conda-meta").glob("libtorch-cuda-linalg-*.json")]
     print("linear algebra on GPUs:", *flavours or ["libtorch's own"])
-    magma = "_magma_" in flavours[0] if flavours else True
+    magma = not flavours or "_magma_" in flavours[0]
     assert torch.cuda.has_magma == magma, (torch.cuda.has_magma, flavours)
 
 tag = sys.implementation.cache_tag

@@ -14,7 +14,10 @@ from torch.testing import assert_close
 
 def test_it_is_made_for_the_processor_that_torch_is_made_for(device: torch.device) -> None:
     cuda = torch.version.cuda
-    expected = -1 if cuda is None else int(cuda.split(".")[0]) * 1000 + int(cuda.split(".")[1]) * 10
+    expected = -1
+    if cuda is not None:
+        major, minor, *_ = cuda.split(".")
+        expected = int(major) * 1000 + int(minor) * 10
     assert pyg_lib.cuda_version() == expected
 
 
@@ -22,7 +25,8 @@ def test_grouped_products_with_gradients(device: torch.device) -> None:
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float32, device=device, requires_grad=True)
 
-    left, right = [random(5, 16), random(3, 32)], [random(16, 24), random(32, 8)]
+    left = [random(5, 16), random(3, 32)]
+    right = [random(16, 24), random(32, 8)]
     found = ops.grouped_matmul(left, right)
     expected = [a @ b for a, b in zip(left, right, strict=True)]
     assert_close(found, expected, rtol=1e-4, atol=1e-4)
@@ -53,7 +57,8 @@ def test_segment_products_with_gradients(device: torch.device) -> None:
 def test_sampled_sums_and_products(device: torch.device) -> None:
     left = torch.randn(6, 4, device=device, dtype=torch.float64, requires_grad=True)
     right = torch.randn(5, 4, device=device, dtype=torch.float64, requires_grad=True)
-    at_left, at_right = torch.tensor([0, 5, 5, 2], device=device), torch.tensor([4, 4, 0, 1], device=device)
+    at_left = torch.tensor([0, 5, 5, 2], device=device)
+    at_right = torch.tensor([4, 4, 0, 1], device=device)
     assert_close(ops.sampled_add(left, right, at_left, at_right), left[at_left] + right[at_right])
     assert_close(ops.sampled_mul(left, right, at_left, at_right), left[at_left] * right[at_right])
     assert gradcheck(lambda a, b: ops.sampled_mul(a, b, at_left, at_right), (left, right))
@@ -106,8 +111,10 @@ def test_sorted_indices(device: torch.device) -> None:
 
 
 def test_neighbours_and_farthest_points(device: torch.device) -> None:
-    x, y = torch.rand(40, 3, device=device), torch.rand(12, 3, device=device)
-    all_of_x, all_of_y = torch.tensor([0, 40], device=device), torch.tensor([0, 12], device=device)
+    x = torch.rand(40, 3, device=device)
+    y = torch.rand(12, 3, device=device)
+    all_of_x = torch.tensor([0, 40], device=device)
+    all_of_y = torch.tensor([0, 12], device=device)
     apart = (y[:, None].double() - x[None].double()).norm(dim=-1)
     query, point = ops.knn(x, y, 4, all_of_x, all_of_y)
     assert_close(
@@ -120,7 +127,8 @@ def test_neighbours_and_farthest_points(device: torch.device) -> None:
     assert sorted(zip(query.tolist(), point.tolist(), strict=True)) == sorted(map(tuple, expected))
     chosen = [0]
     while len(chosen) < 10:
-        chosen.append(int((x[:, None] - x[None, chosen]).norm(dim=-1).min(1).values.argmax()))
+        to_chosen = (x[:, None] - x[None, chosen]).norm(dim=-1)
+        chosen.append(int(to_chosen.min(1).values.argmax()))
     assert ops.fps(x, all_of_x, 0.25, False).tolist() == chosen
 
 

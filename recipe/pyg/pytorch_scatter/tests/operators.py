@@ -32,20 +32,22 @@ REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 INDEX = [2, 0, 2, 5, 0, 2, 4, 5]  # unsorted; groups 1 and 3 are empty
 SIZES = [3, 0, 2, 1, 2]
+SORTED_INDEX = [0, 0, 0, 2, 2, 3, 4, 4]  # groups of these sizes
 GROUPS = 6
 
 
 def brute_force(reduce: str, src: Tensor, index: list[int], groups: int) -> Tensor:
     """Reduce the rows of every group; an empty group gives zero, for a product one."""
-    empty = torch.ones if reduce == "mul" else torch.zeros
+    empty = torch.zeros_like(src[0])
+    if reduce == "mul":
+        empty = torch.ones_like(src[0])
     result = []
     for group in range(groups):
         rows = [row for row, at in zip(src, index, strict=True) if at == group]
-        result.append(
-            REDUCTIONS[reduce](torch.stack(rows))
-            if rows
-            else empty(src.shape[1:], dtype=src.dtype, device=src.device)
-        )
+        if rows:
+            result.append(REDUCTIONS[reduce](torch.stack(rows)))
+        else:
+            result.append(empty)
     return torch.stack(result)
 
 
@@ -55,7 +57,8 @@ def values(device: torch.device, rows: int = 8, dtype: torch.dtype = torch.float
 
 
 def test_scatter_in_every_reduction(device: torch.device) -> None:
-    src, index = values(device), torch.tensor(INDEX, device=device)
+    src = values(device)
+    index = torch.tensor(INDEX, device=device)
     for reduce in REDUCTIONS:
         found = scatter(src, index, dim=0, dim_size=GROUPS, reduce=reduce)
         assert_close(
@@ -73,7 +76,8 @@ def test_scatter_in_every_floating_type_and_along_the_last_dimension(device: tor
 
 
 def test_scatter_says_where_an_extreme_came_from(device: torch.device) -> None:
-    src, index = values(device), torch.tensor(INDEX, device=device)
+    src = values(device)
+    index = torch.tensor(INDEX, device=device)
     for function, reduce in ((scatter_min, "min"), (scatter_max, "max")):
         found, where = function(src, index, dim=0, dim_size=GROUPS)
         assert_close(found, brute_force(reduce, src, INDEX, GROUPS))
@@ -82,7 +86,8 @@ def test_scatter_says_where_an_extreme_came_from(device: torch.device) -> None:
 
 
 def test_scatter_gradients(device: torch.device) -> None:
-    src, index = values(device).requires_grad_(), torch.tensor(INDEX, device=device)
+    src = values(device).requires_grad_()
+    index = torch.tensor(INDEX, device=device)
     for reduce in REDUCTIONS:
         weights = torch.randn(GROUPS, 3, dtype=src.dtype, device=device)
         found = torch.autograd.grad(
@@ -97,11 +102,10 @@ def test_scatter_gradients(device: torch.device) -> None:
 
 def test_segments_by_pointers_and_by_sorted_indices(device: torch.device) -> None:
     src = values(device).requires_grad_()
-    index = [group for group, size in enumerate(SIZES) for _ in range(size)]
     pointers = torch.tensor([0, *torch.tensor(SIZES).cumsum(0).tolist()], device=device)
-    sorted_index = torch.tensor(index, device=device)
+    sorted_index = torch.tensor(SORTED_INDEX, device=device)
     for reduce in ("sum", "mean", "min", "max"):
-        expected = brute_force(reduce, src, index, len(SIZES))
+        expected = brute_force(reduce, src, SORTED_INDEX, len(SIZES))
         weights = torch.randn_like(expected)
         wanted = torch.autograd.grad((expected * weights).sum(), src)
         for found in (
@@ -114,7 +118,7 @@ def test_segments_by_pointers_and_by_sorted_indices(device: torch.device) -> Non
 
 def test_gather_undoes_segments(device: torch.device) -> None:
     src = torch.randn(len(SIZES), 3, dtype=torch.float64, device=device, requires_grad=True)
-    index = torch.tensor([group for group, size in enumerate(SIZES) for _ in range(size)], device=device)
+    index = torch.tensor(SORTED_INDEX, device=device)
     pointers = torch.tensor([0, *torch.tensor(SIZES).cumsum(0).tolist()], device=device)
     assert_close(gather_coo(src, index), src[index])
     assert_close(gather_csr(src, pointers), src[index])
@@ -125,8 +129,10 @@ def test_gather_undoes_segments(device: torch.device) -> None:
 def test_composites(device: torch.device) -> None:
     src = values(device)[:, 0].clone().requires_grad_()
     index = torch.tensor(INDEX, device=device)
-    softmax, log_softmax = scatter_softmax(src, index), scatter_log_softmax(src, index)
-    logsumexp, deviation = scatter_logsumexp(src, index), scatter_std(src, index)
+    softmax = scatter_softmax(src, index)
+    log_softmax = scatter_log_softmax(src, index)
+    logsumexp = scatter_logsumexp(src, index)
+    deviation = scatter_std(src, index)
     for group in set(INDEX):
         at = index == group
         assert_close(softmax[at], torch.softmax(src[at], 0))

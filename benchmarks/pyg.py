@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from groundwork import channel_folder  # noqa: E402
 from megabuild.configs.config import load  # noqa: E402
-from megabuild.plan import published  # noqa: E402
+from megabuild.store import published  # noqa: E402
 
 #: The name in the matrix's keys, and PyPI's name, in the order in which pip builds them.
 EXTENSIONS = {"scatter": "torch_scatter", "sparse": "torch_sparse", "cluster": "torch_cluster",

@@ -19,7 +19,7 @@ from groundwork.errors import Interrupted, MegabuildError
 from groundwork.progress import WARNING
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
-from megabuild.plan import published, store_lookup
+from megabuild.plan import store_lookup
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import plan_result
@@ -27,6 +27,7 @@ from megabuild.plan.planning import make_plan
 from megabuild.providers.environment import Pending
 from megabuild.run.log_archive import LogArchive
 from megabuild.status.status import Status
+from megabuild.store import published
 
 _UNKNOWN = "unknown"
 _Number = TypeVar("_Number", int, float)

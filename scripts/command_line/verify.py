@@ -51,7 +51,7 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
     with Screen(what="inspecting the libraries"):
         for subject in subjects:
             if subject.suffix == ".conda":  # only these have records; imported late, as it takes a moment
-                from megabuild.plan import published
+                from megabuild.store import published
 
                 published.check(subject)
         verdicts = [check(subject, beside=beside, expect=expect) for subject in subjects]

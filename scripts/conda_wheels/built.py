@@ -12,7 +12,7 @@ from rattler.exceptions import ExtractError
 from rattler.package import IndexJson
 
 from groundwork.errors import ConfigError, UsageError
-from megabuild.plan import published
+from megabuild.store import published
 from pyg_extensions.table import EXTENSIONS
 
 TORCH = "torch"

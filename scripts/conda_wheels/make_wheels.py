@@ -18,9 +18,9 @@ from groundwork.errors import ProviderError
 from groundwork.keys import Key
 from groundwork.progress import Notes
 from megabuild import environments
-from megabuild.plan import published
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
+from megabuild.store import published
 
 #: Raise this number when the same packages give different wheels.
 _FORMAT = "5"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -101,3 +102,16 @@ def write_index(folder: Path, platform: str) -> None:
             leftover.unlink()
     with contextlib.suppress(OSError):  # missing, or not empty
         (folder / ".tmp").rmdir()
+
+
+def read_index(channel: Path) -> dict[str, str] | None:
+    """Return the sha256 of each file in a channel's index, or None if the index of a subdir is unreadable."""
+    listed: dict[str, str] = {}
+    for subdir in channel.iterdir():
+        if subdir.is_dir() and not subdir.name.startswith("."):
+            try:
+                packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
+                listed |= {name: str(entry["sha256"]) for name, entry in packages.items()}
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                return None
+    return listed

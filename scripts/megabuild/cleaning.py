@@ -14,9 +14,9 @@ import psutil
 from filelock import Timeout
 
 from groundwork import channel_folder, files, in_use
-from megabuild.plan import published
 from megabuild.plan.options import objects_lock
 from megabuild.providers.local.package_store import made_of
+from megabuild.store import published
 
 #: Kinds of files, and the cost of removing each.
 COSTS = {

@@ -17,7 +17,7 @@ from rattler.package import IndexJson
 from groundwork import files, process, redact
 from groundwork.archives import explain_damage
 from groundwork.errors import BuildError, ConfigError, UsageError
-from megabuild.plan import published
+from megabuild.store import published
 
 #: Runs in a separate process, since the engine ignores Ctrl-C while it uploads. One file each: it stops at the first
 #: file that the channel already has.

@@ -32,11 +32,11 @@ from groundwork.network.cache import Cache
 from groundwork.wheel_file import why_broken
 from megabuild import cleaning, environments, upload
 from megabuild.engine import archive
-from megabuild.plan import planning, published
+from megabuild.plan import planning
 from megabuild.run import launcher
 from megabuild.run.session import execute
 from megabuild.status.status import Status
-from megabuild.store import server
+from megabuild.store import published, server
 
 
 def tree(root: Path) -> dict[str, str]:

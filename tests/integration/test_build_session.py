@@ -33,10 +33,10 @@ from groundwork.machine import Machine
 from megabuild.engine.supervisor import strays
 from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
-from megabuild.plan.published import channels_beside, records
 from megabuild.run import graph, preflight
 from megabuild.run.summary import Summary
 from megabuild.status import record as state_file
+from megabuild.store.published import channels_beside, records
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import pytest
 from engines import client
 from tiny import make_channel, make_package, publish
 
-from megabuild.plan import published
 from megabuild.plan.choose_isolation import rehearsal_image
+from megabuild.store import published
 
 CONFIG = "linux_64_cuda132_wheel"
 

@@ -16,7 +16,7 @@ from groundwork import files
 from groundwork.errors import IntegrityError
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
-from megabuild.plan import published
+from megabuild.store import published
 
 NOTHING: tuple[str, ...] = ()
 PLANNED = PlannedPackage(

@@ -16,8 +16,7 @@ from tiny import make_package, publish
 from groundwork import files, in_use
 from groundwork.errors import BusyError
 from megabuild.engine import archive
-from megabuild.plan import published
-from megabuild.store import server
+from megabuild.store import published, server
 
 CONTENT = b"0123456789" * 450
 

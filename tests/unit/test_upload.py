@@ -19,7 +19,7 @@ from tiny import make_package, publish
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
 from megabuild import upload as uploading
-from megabuild.plan import published
+from megabuild.store import published
 
 CONFIG = "linux_64_cuda130"
 FLAVOUR = "cuda130_mkl"

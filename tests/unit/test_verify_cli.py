@@ -23,7 +23,7 @@ from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.inspected_environment import find_python
 from gpu_tools.verify.verify_report import gpu_lines, gpu_result, shorten_code
 from megabuild.engine import archive
-from megabuild.plan import published
+from megabuild.store import published
 
 
 @pytest.fixture

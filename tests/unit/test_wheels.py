@@ -23,9 +23,9 @@ from cuda_code.elf_file import opened
 from groundwork.errors import BuildError, BusyError, ConfigError, IntegrityError, UsageError
 from groundwork.files import FileLock
 from groundwork.wheel_file import pack, unpack, why_broken
-from megabuild.plan import published
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import machine_platform
+from megabuild.store import published
 
 pytestmark = [
     pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64"),

@@ -18,9 +18,9 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.plan import planning
 from megabuild.plan.plan_report import staging_sentence
-from megabuild.plan.published import records
 from megabuild.providers.environment import machine_platform
 from megabuild.store import server
+from megabuild.store.published import records
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 

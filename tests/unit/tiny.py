@@ -23,7 +23,7 @@ from small_files import write
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.isolation.engine import Engine
-from megabuild.plan import planning, published
+from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
@@ -31,6 +31,7 @@ from megabuild.providers.provider import Provider, ProviderRequest
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 from megabuild.status.status import Status, logger
+from megabuild.store import published
 
 ROOT = Path(__file__).resolve().parent.parent / "data" / "tiny"
 DECISIONS = {

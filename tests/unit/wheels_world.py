@@ -17,7 +17,7 @@ from rattler_build import assemble_package
 from small_files import write
 from tiny import make_channel, publish
 
-from megabuild.plan import published
+from megabuild.store import published
 
 CONFIG = "linux_64_cpu_debian"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -19,7 +19,6 @@ from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.published import is_published, records
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import read_release
@@ -27,6 +26,7 @@ from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import choose_provider, provider_of
+from megabuild.store.published import is_published, records
 
 Overrides = Mapping[str, Sequence[str]]
 

@@ -15,7 +15,6 @@ from megabuild.engine import archive
 from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
-from megabuild.plan import published
 from megabuild.plan.estimate import keep_last_run
 from megabuild.plan.plan import Plan
 from megabuild.plan.planning import compare_with_disk, make_plan
@@ -36,6 +35,7 @@ from megabuild.status.reading import read_run_state
 from megabuild.status.record import PackageState
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, logger
+from megabuild.store import published
 
 #: Extensions built in parallel; package tests in parallel with the build of other packages.
 _AT_ONCE, _TESTS_AT_ONCE = 3, 2

@@ -15,7 +15,6 @@ from groundwork.redact import Mask
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.plan.plan import Plan, Task
-from megabuild.plan.published import paths
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.graph import TaskResult, Work
 from megabuild.run.launcher import COMPILER_LAUNCHER
@@ -24,6 +23,7 @@ from megabuild.run.package_build import PackageBuild
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.summary import name_of_test
+from megabuild.store.published import paths
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 

@@ -16,12 +16,12 @@ from megabuild.engine import archive, output_folder, reproducible
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import Place
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.published import paths
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.build_output import BuildStep
 from megabuild.run.shelf import Shelf
 from megabuild.status.record import PackageState
 from megabuild.status.status import logger
+from megabuild.store.published import paths
 
 #: zstd's level for packages. libtorch 2.13.0 for the CPU: 93 MB in 11 CPU seconds; at level 17, 87 MB in 162.
 _COMPRESSION = 10

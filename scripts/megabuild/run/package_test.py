@@ -18,7 +18,6 @@ from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.supervisor import TESTS
 from megabuild.plan.plan import PlanItem
-from megabuild.plan.published import paths
 from megabuild.providers.specs import satisfied
 from megabuild.run.attempt import BROKEN, Attempt, RunContext
 from megabuild.run.graph import Need, TaskResult, Work
@@ -28,6 +27,7 @@ from megabuild.run.shelf import Shelf
 from megabuild.run.summary import name_of_test
 from megabuild.status.record import PackageState
 from megabuild.status.status import logger
+from megabuild.store.published import paths
 
 #: Subfolder of a test's folder: a channel of this run's packages for the test environment.
 _CHANNEL = "channel"

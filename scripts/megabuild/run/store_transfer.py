@@ -12,13 +12,13 @@ from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError, MegabuildError
 from groundwork.progress import Preparing
 from megabuild.engine import archive, output_folder
-from megabuild.plan import published, store_lookup, tree_reuse
+from megabuild.plan import store_lookup, tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.planning import compare_with_disk
 from megabuild.status.record import PackageState
 from megabuild.status.status import Status, logger
-from megabuild.store import tree_archive
+from megabuild.store import published, tree_archive
 from megabuild.store.server import Record, Store, StoreError, named_store
 
 #: Name of a compiled tree while it is packed or unpacked.

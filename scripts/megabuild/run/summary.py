@@ -18,7 +18,7 @@ from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.plan.plan import Plan
-from megabuild.plan.published import is_published, records
+from megabuild.store.published import is_published, records
 
 #: In a state folder: the summary of the last run with work to do.
 LATEST = "run.json"

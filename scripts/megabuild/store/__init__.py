@@ -1,1 +1,1 @@
-"""A store that machines share: finished packages, and the compiled tree that they are built from."""
+"""Where finished work is kept: a config's published channel, and a store that machines share."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from groundwork.channel_folder import make_readable
+from groundwork.channel_folder import make_readable, read_index
 from groundwork.files import link, read_record, sha256, verified, write
 from groundwork.keys import Key
 from groundwork.progress import Notes, Preparing
@@ -82,7 +82,7 @@ class Store:
                 if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return None
                 listed[path.name] = sha256
-            return channel if made_of(channel) == _keys(packages) and indexed(channel) == listed else None
+            return channel if made_of(channel) == _keys(packages) and read_index(channel) == listed else None
         except OSError:
             return None
 
@@ -166,19 +166,6 @@ def _put(folder: Path, final: Path) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(folder, final)
-
-
-def indexed(channel: Path) -> dict[str, str] | None:
-    """Return the sha256 of each file in a channel's index, or None if the index of a subdir is unreadable."""
-    listed: dict[str, str] = {}
-    for subdir in channel.iterdir():
-        if subdir.is_dir() and not subdir.name.startswith("."):
-            try:
-                packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
-                listed |= {name: str(entry["sha256"]) for name, entry in packages.items()}
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
-                return None
-    return listed
 
 
 def made_of(channel: Path) -> dict[str, str]:

@@ -12,7 +12,6 @@ from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError
 from groundwork.network.channel_logins import separate_logins
 from megabuild.engine import archive
-from megabuild.providers.local.package_store import indexed
 
 RECORDS = ".megabuild-packages.json"
 #: Hint of the errors on a run without packages or records.
@@ -151,7 +150,8 @@ def repair(channel: Path, platform: str) -> list[str]:
         if path.name not in published and not archive.is_readable(path):
             path.unlink()
             problems.append(f"{path.name}: damaged and without a record, removed from the channel")
-    index, names = indexed(channel), {path.name for path in channel_folder.package_files(channel)}
+    index = channel_folder.read_index(channel)
+    names = {path.name for path in channel_folder.package_files(channel)}
     if (
         index is None
         or not index.keys() <= names

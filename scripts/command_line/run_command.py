@@ -192,14 +192,16 @@ def _report(error: MegabuildError, kind: str, invocation: Invocation) -> int:
     log = str(invocation.log or "")
     code = error.exit_code if type(error) is not MegabuildError else CRASHED
     if invocation.json:
-        document = {
+        document: dict[str, object] = {
             "kind": kind,
             "message": error.message,
             "remedy": remedy,
             "exit_code": code,
             "log": log or None,
         }
-        _give({"error": document | ({"failure": error.failure} if error.failure else {})}, invocation)
+        if error.failure is not None:
+            document["failure"] = error.failure.to_dict()
+        _give({"error": document}, invocation)
     lines = [f"error: {error.message}"]
     lines += [f"hint: {remedy}"] if remedy else []
     lines += [f"log: {log}"] if log and log not in error.message + remedy else []

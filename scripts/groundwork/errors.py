@@ -9,8 +9,55 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import ClassVar
+
+
+class FailureKind(str, Enum):
+    """The cause of a failed build, for scripts (docs/json.md)."""
+
+    COMPILER = "compiler"
+    LINKER = "linker"
+    CMAKE = "cmake"
+    PYTHON = "python"
+    SHELL = "shell"
+    OTHER = "other"
+    MEMORY = "memory"
+    DISK = "disk"
+    KILLED = "killed"
+    NETWORK = "network"
+    ENVIRONMENT = "environment"  #: a solved environment could not be created
+    SOLVE = "solve"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureDetails:
+    """Details of a failed build, for scripts (docs/json.md)."""
+
+    kind: FailureKind
+    what: str = ""  #: the failed step
+    package: str = ""  #: empty for staging
+    phase: str = ""  #: of the build script
+    file: str = ""  #: of the first error, as are the next three
+    line: int | None = None
+    message: str = ""
+    excerpt: Sequence[str] = ()
+    command: str = ""  #: the failed step's
+    outputs: str = ""  #: of ninja's failed step
+    log: Path | None = None
+    again: Path | None = None  #: program that repeats the failed step
+    enter: Path | None = None  #: program that opens a shell in the failed build's environment
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the details for JSON."""
+        document = {**vars(self), "kind": self.kind.value, "excerpt": list(self.excerpt)}
+        for name in ("log", "again", "enter"):
+            path = document[name]
+            document[name] = str(path) if path else None
+        return document
 
 
 class MegabuildError(Exception):
@@ -20,8 +67,7 @@ class MegabuildError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
-    #: details for scripts (the key `failure` in docs/json.md), or None
-    failure: Mapping[str, object] | None = None
+    failure: FailureDetails | None = None  #: for a failed build
     #: file names of the packages that failed with it
     packages: frozenset[str] = frozenset()
 

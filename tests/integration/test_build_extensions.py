@@ -159,7 +159,8 @@ def test_the_object_that_failed_is_named_and_can_be_compiled_alone_in_its_enviro
         )
     )
     summary = tiny.run(pythons=("3.11",), extensions=("scatter",), engine=engine)
-    (failure,) = summary.failures
+    (details,) = summary.failures
+    failure = details.to_dict()
     assert (failure["kind"], failure["file"], failure["line"]) == ("compiler", "f1.cc", 2)
     assert (failure["package"], failure["phase"], failure["outputs"]) == (
         "pytorch_scatter",

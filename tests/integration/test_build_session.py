@@ -23,6 +23,7 @@ from groundwork import files, in_use
 from groundwork.errors import (
     BuildError,
     BusyError,
+    FailureKind,
     IntegrityError,
     PackageTestError,
     PreflightError,
@@ -33,6 +34,7 @@ from groundwork.machine import Machine
 from megabuild.engine.supervisor import strays
 from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run import graph, preflight
 from megabuild.run.summary import Summary
 from megabuild.status import record as state_file
@@ -164,7 +166,7 @@ def test_a_source_that_is_brought_is_compiled_once_until_it_changes(tiny: Tiny, 
     assert not tiny.plan(torch_source=tree, pythons=("3.12",)).missing
     (tree / "t2.c").write_text("int changed;\n")
     decided = tiny.plan(torch_source=tree, pythons=("3.12",)).staging_decision
-    assert (decided.decision, "source tree" in str(decided)) == ("resume", True)
+    assert (decided.use, "source tree" in str(decided)) == (TreeUse.RESUME, True)
 
 
 def test_a_new_version_of_a_dependency_recompiles_and_says_which(
@@ -288,7 +290,7 @@ def test_a_package_is_not_blamed_for_the_network(
         with pytest.raises(ProviderError, match="Could not resolve host") as caught:
             tiny.run(pythons=("3.12",))
         assert caught.value.failure is not None
-        assert caught.value.failure["kind"] == "network"
+        assert caught.value.failure.kind is FailureKind.NETWORK
         assert not list(tiny.options().state.glob("tests/broken/*")), "nothing is wrong with it"
     assert calls.read_text().count("called") == 2
 

@@ -9,6 +9,7 @@ import pytest
 
 from groundwork.errors import (
     BuildError,
+    FailureKind,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -18,7 +19,8 @@ from groundwork.errors import (
     SwapRefused,
 )
 from groundwork.first_error import first_error
-from megabuild.engine.job import Outcome
+from megabuild.engine.job import Outcome, OutcomeKind
+from megabuild.engine.logs import Script, ScriptKind
 from megabuild.run.build_output import LogTail
 from megabuild.run.failure import Failure
 
@@ -35,10 +37,15 @@ def explained(
     short: bool = True,
 ) -> MegabuildError:
     return Failure(
-        outcome=Outcome(ok=False, kind=kind, message=message, returncode=code),
+        outcome=Outcome(ok=False, kind=OutcomeKind(kind), message=message, returncode=code),
         lines=lines, what="staging of libtorch", phase=phase, jobs=8, log=tmp_path / "x.log", state=tmp_path,
         short=short,
     ).error()  # fmt: skip
+
+
+def kind_of(error: MegabuildError) -> FailureKind:
+    assert error.failure is not None
+    return error.failure.kind
 
 
 KILLED = pytest.mark.parametrize(
@@ -58,7 +65,7 @@ def test_a_killed_compiler_is_a_matter_of_memory_only_if_memory_was_short(tmp_pa
     assert isinstance(error, OutOfMemoryError)
     assert "CPU_COUNT=4" in error.remedy
     error = explained(tmp_path, text, short=False)
-    assert (error.failure or {})["kind"] == "killed"
+    assert kind_of(error) is FailureKind.KILLED
     assert "CPU_COUNT" not in error.remedy
 
 
@@ -89,21 +96,21 @@ def test_the_cause_decides_the_kind_of_error(
 ) -> None:
     error = explained(tmp_path, *lines, **how)
     assert type(error) is expected
-    assert expected is not BuildError or (error.failure or {})["kind"] == "killed"
+    assert expected is not BuildError or kind_of(error) is FailureKind.KILLED
 
 
 def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it() -> None:
     recent = LogTail()
 
     def said(kind: str, package: str, text: str) -> None:
-        recent.add((kind, package, "" if kind == "test" else "b"), text)
+        recent.add(Script(ScriptKind(kind), package, "" if kind == "test" else "b"), text)
 
     said("build", "", "staged")
     said("build", "pytorch", "error")
     said("test", "libtorch", "fine")
-    build = Outcome(ok=False, kind="build", message="", returncode=1)
+    build = Outcome(ok=False, kind=OutcomeKind.BUILD, message="", returncode=1)
     assert recent.culprit(build, ()) == ("pytorch", "b", "build of pytorch b", ["error"])
-    failing = Outcome(ok=False, kind="test", message="", returncode=1)
+    failing = Outcome(ok=False, kind=OutcomeKind.TEST, message="", returncode=1)
     said("test", "pytorch", "no torch")
     said("test", "other", "fine")
     assert recent.culprit(failing, ["pytorch-1-b.conda"]) == ("pytorch", "", "test of pytorch", ["no torch"])
@@ -114,7 +121,7 @@ def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> N
     recent = LogTail()
 
     def said(text: str) -> None:
-        recent.add(("build", "", ""), text)
+        recent.add(Script(ScriptKind.BUILD), text)
 
     said("::megabuild:: phase configure")
     said("CMake Error: of another phase")
@@ -124,7 +131,7 @@ def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> N
         said(line)
     for number in range(1000):
         said(f"[{number}/2000 9s] Building CXX object {number}.cpp.o")
-    found = recent.culprit(Outcome(ok=False, kind="build", message="", returncode=1), ()).lines
+    found = recent.culprit(Outcome(ok=False, kind=OutcomeKind.BUILD, message="", returncode=1), ()).lines
     assert len(found) <= 2000
     assert first_error(found) == first_error((FAILURES / "ninja-error.log").read_text().splitlines())
 
@@ -132,7 +139,7 @@ def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> N
 def test_the_headline_names_the_file_below_the_tree_and_the_record_has_all_of_it(tmp_path: Path) -> None:
     text = (FAILURES / "ninja-several.log").read_text().replace("/src/", "/opt/megabuild/state/tree/c10/")
     error = Failure(
-        outcome=Outcome(ok=False, kind="build", message="Script failed", returncode=1),
+        outcome=Outcome(ok=False, kind=OutcomeKind.BUILD, message="Script failed", returncode=1),
         lines=["::megabuild:: phase compile", *text.splitlines()], what="staging of libtorch", phase="compile",
         jobs=8, log=tmp_path / "x.log", state=tmp_path, short=False, inside="/opt/megabuild/state",
     ).error()  # fmt: skip
@@ -140,7 +147,8 @@ def test_the_headline_names_the_file_below_the_tree_and_the_record_has_all_of_it
     first, *rest = error.message.splitlines()
     assert first == "staging of libtorch: c10/error.cpp:2: error: #error broken on purpose"
     assert not any("-MD -MT" in line or "good" in line or "werror" in line for line in rest)
-    failure = error.failure or {}
+    assert error.failure is not None
+    failure = error.failure.to_dict()
     assert (failure["kind"], failure["file"], failure["line"]) == ("compiler", "c10/error.cpp", 2)
     assert (failure["phase"], failure["package"], failure["log"]) == ("compile", "", str(tmp_path / "x.log"))
     assert str(failure["command"]).startswith("/usr/bin/c++ ")
@@ -161,7 +169,7 @@ def test_the_headline_names_the_file_below_the_tree_and_the_record_has_all_of_it
 def test_files_are_named_as_people_know_them(tmp_path: Path, file: str, shown: str, inside: bool) -> None:
     state = "/opt/megabuild/state" if inside else str(tmp_path)
     failure = Failure(
-        outcome=Outcome(ok=False, kind="build", message="", returncode=1), what="", jobs=1, state=tmp_path,
+        outcome=Outcome(ok=False, kind=OutcomeKind.BUILD, message="", returncode=1), what="", jobs=1, state=tmp_path,
         lines=[f"{file.format(state=state)}:7:1: error: no"], short=False, inside="/opt/megabuild/state",
     )  # fmt: skip
     assert failure.first is not None
@@ -174,8 +182,7 @@ def test_the_network_is_nobody_s_mistake(tmp_path: Path, kind: str) -> None:
     error = explained(tmp_path, "+ python -c 'import torch'", kind=kind, message=line, short=False)
     assert isinstance(error, ProviderError)
     assert "530" in error.message
-    assert error.failure is not None
-    assert error.failure["kind"] == "network"
+    assert kind_of(error) is FailureKind.NETWORK
     assert not isinstance(explained(tmp_path, line, kind="build"), ProviderError), "a script's own download"
 
 
@@ -195,11 +202,11 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(
     table = ("╭────────┬──────╮", "│ Package ┆ Version │", "│ ninja   ┆ 1.13.2  │", "╰────────┴──────╯", "")
     wrong = "PyRattlerBuildError: failed to setup test environment"
     made = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
-    assert (made.failure or {})["kind"] == "environment"
+    assert kind_of(made) is FailureKind.ENVIRONMENT
     conflict = explained(
         tmp_path, *table, *["another line"] * 9, wrong, kind="solve", message=wrong, short=False
     )
-    assert (type(conflict), (conflict.failure or {})["kind"]) == (PreflightError, "solve")
+    assert (type(conflict), kind_of(conflict)) == (PreflightError, FailureKind.SOLVE)
     # without room, the engine says the same
     monkeypatch.setattr("megabuild.run.failure.disk_free", lambda folder: 120_000_000)
     error = explained(tmp_path, *table, wrong, kind="solve", message=wrong, short=False)
@@ -219,7 +226,7 @@ def test_an_environment_that_was_solved_and_not_made_is_no_conflict(
 )
 def test_the_script_s_exit_status_is_a_fact(tmp_path: Path, message: str, short: bool, kind: str) -> None:
     error = explained(tmp_path, "[1/9 1s] x", message=message, short=short)
-    assert (error.failure or {})["kind"] == kind
+    assert kind_of(error) == kind
 
 
 def test_the_exit_status_of_a_package_s_test_is_a_fact(tmp_path: Path) -> None:
@@ -241,8 +248,8 @@ def test_a_full_disk_is_measured_wherever_the_build_writes(
     cache.mkdir()
     monkeypatch.setattr("megabuild.run.failure.is_full", lambda folder: folder == cache)
     failure = Failure(
-        outcome=Outcome(ok=False, kind="build", message="", returncode=1), what="demo", jobs=1, state=tmp_path,
-        lines=["ccache: error: no"], short=False, disks=[tmp_path / "gone", cache],
+        outcome=Outcome(ok=False, kind=OutcomeKind.BUILD, message="", returncode=1), what="demo", jobs=1,
+        state=tmp_path,        lines=["ccache: error: no"], short=False, disks=[tmp_path / "gone", cache],
     )  # fmt: skip
     error = failure.error()
     assert isinstance(error, OutOfSpaceError)

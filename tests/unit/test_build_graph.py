@@ -14,7 +14,14 @@ from typing import Any, cast
 import pytest
 from tiny import kept_sentences
 
-from groundwork.errors import BuildError, IntegrityError, MegabuildError, OutOfMemoryError
+from groundwork.errors import (
+    BuildError,
+    FailureDetails,
+    FailureKind,
+    IntegrityError,
+    MegabuildError,
+    OutOfMemoryError,
+)
 from groundwork.jobs import Budget
 from megabuild.engine.archive import Archive
 from megabuild.run import graph
@@ -152,7 +159,7 @@ def test_a_program_that_got_no_memory_for_another_reason_is_not_tried_with_fewer
 
 def failure_of(kind: str) -> BuildError:
     error = BuildError(f"{kind} failed\nlog")
-    error.failure = {"kind": kind}
+    error.failure = FailureDetails(kind=FailureKind(kind))
     return error
 
 

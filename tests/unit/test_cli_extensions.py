@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from megabuild.configs.config import load
-from megabuild.plan.extensions import choose_source, render_tasks
-from megabuild.plan.plan import Task
+from megabuild.plan.extensions import choose_method, render_tasks
+from megabuild.plan.plan import Method, Task
 from megabuild.plan.plan_report import extension_lines
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
@@ -31,8 +31,8 @@ def planned(repository: Path, *, mode: str, lacking: str = "") -> list[Task]:
     planned = []
     for task in tasks:
         choice = choose(task.extension, task.base_python)
-        how, reason = choose_source(choice, mode, lacking)
-        planned.append(replace(task, how=how, reason=reason, wheel=choice.wheel))
+        method, reason = choose_method(choice, mode, lacking)
+        planned.append(replace(task, method=method, reason=reason, wheel=choice.wheel))
     return planned
 
 
@@ -40,11 +40,11 @@ def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled_or_left
     repository: Path,
 ) -> None:
     made = planned(repository, mode="auto")
-    assert [task.how for task in made] == ["repackage", "compile"]
+    assert [task.method for task in made] == [Method.REPACKAGE, Method.COMPILE]
     cluster, why = (line for line in extension_lines(made) if line.startswith("pytorch_cluster"))
     assert cluster.endswith("compile")
     assert "3.12" in why
-    assert planned(repository, mode="prebuilt")[1].how == "nothing"
+    assert planned(repository, mode="prebuilt")[1].method is Method.NOTHING
     made = planned(repository, mode="auto", lacking="no archive")
-    reasons = [("repackage", "torch_scatter-2.1.2.whl"), ("nothing", "no archive")]
-    assert [(task.how, task.reason) for task in made] == reasons
+    reasons = [(Method.REPACKAGE, "torch_scatter-2.1.2.whl"), (Method.NOTHING, "no archive")]
+    assert [(task.method, task.reason) for task in made] == reasons

@@ -19,9 +19,10 @@ from groundwork.names import PackageId
 from groundwork.progress import Preparing
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import plan_document, plan_lines
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
 from megabuild.status import record as state_file
-from megabuild.status.record import Activity, RunRecord
+from megabuild.status.record import Activity, RunRecord, RunStatus
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
 SHA256 = "0123456789abcdef" * 4
@@ -126,7 +127,7 @@ def test_the_time_of_a_resumed_run_is_called_its_own(
     statuses: tuple[ResultStatus, ...], staging: str, end: str
 ) -> None:
     rows = tuple(PackageResult(package=PackageId("a", "1", "b"), status=status) for status in statuses)
-    summary = replace(a_summary(), config="x", packages=rows, seconds=100.0, staging=staging)
+    summary = replace(a_summary(), config="x", packages=rows, seconds=100.0, staging=TreeUse(staging))
     assert end in summary.result().lines
 
 
@@ -176,7 +177,7 @@ def test_the_redrawn_lines_fit_the_terminal(width: int) -> None:
     )
     testing = Activity(task="test", what="testing pytorch 2.13.0 py3.12", since=time.time())
     record = RunRecord(
-        config="x", status="building", began=time.time() - 200, activities=[compiling, testing]
+        config="x", status=RunStatus.BUILDING, began=time.time() - 200, activities=[compiling, testing]
     )
     lines = moving_lines(console)
     redraw(lines, named_lines(record, time.time()))
@@ -231,7 +232,7 @@ def test_the_display_publishes_a_run_that_waits_but_none_that_has_not_begun(tmp_
     status.beat()
     assert state_file.read(tmp_path) is None, "another run of the config may have the lock"
     status.publish(at_once=True)
-    status.end("done", "", 0, 5.0)
+    status.end(RunStatus.DONE, "", 0, 5.0)
     status.beat()
     found = state_file.read(tmp_path)
     assert found is not None

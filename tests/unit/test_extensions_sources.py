@@ -15,6 +15,7 @@ from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import ExtensionPlanner, why_not
 from megabuild.plan.options import Options
+from megabuild.plan.plan import Method
 from megabuild.providers.environment import Environment
 from pin_audit import ci_rules
 from pyg_extensions import sources
@@ -170,5 +171,5 @@ def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder
                       extensions=("sparse",), pyg_index=str(folder), pyg_sources=str(folder))  # fmt: skip
     environment = Environment(channels=(), pythons=(), overrides={"python": ("3.12.* *_cpython",)})
     planned = ExtensionPlanner.find(options, print).plan(environment, (), print)
-    compiled = {task.extension for task in planned if task.how == "compile"}
+    compiled = {task.extension for task in planned if task.method is Method.COMPILE}
     assert compiled == {"pytorch_scatter", "pytorch_sparse"}

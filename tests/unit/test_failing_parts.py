@@ -25,7 +25,7 @@ from groundwork.errors import BuildError, IntegrityError, PackageTestError, Prov
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
 from megabuild.engine import archive
-from megabuild.engine.job import Outcome
+from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.isolation.base import Host
 from megabuild.providers import command
 from megabuild.run import session, store_transfer
@@ -74,7 +74,7 @@ def test_a_library_that_ends_its_process_is_not_loadable(body: str, fits: bool, 
 
 def test_a_build_without_all_of_its_packages_has_failed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """rattler-build ends with success, and has made none of them."""
-    monkeypatch.setattr(Attempt, "follow", lambda *_, **__: Outcome(ok=True, kind="", message=""))
+    monkeypatch.setattr(Attempt, "follow", lambda *_, **__: Outcome(ok=True, kind=OutcomeKind.OK, message=""))
     with started(tiny, Host()) as run:
         build = PyTorchBuild(run, Shelf(run.plan.options.state, cast(Any, None)))
         result = build.work.run(1, threading.Event())
@@ -146,7 +146,7 @@ def test_a_package_with_one_damaged_entry_is_damaged(tmp_path: Path) -> None:
 def test_a_failed_test_of_a_package_fails_its_task(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = Outcome(ok=False, kind="test", message="Test failed: x")
+    failed = Outcome(ok=False, kind=OutcomeKind.TEST, message="Test failed: x")
     monkeypatch.setattr(Attempt, "follow", lambda *_, **__: failed)
     with started(tiny, Host()) as run:
         item = run.plan.items[0]

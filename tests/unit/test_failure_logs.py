@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from groundwork.text import plain
-from megabuild.engine.job import Outcome
+from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.run.failure import Failure
 
 TABLES = Path(__file__).resolve().parent.parent / "data" / "failures" / "tools"
@@ -30,7 +30,7 @@ class Log(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     def failure(self, state: Path, *, short: bool) -> Failure:
         return Failure(
-            outcome=Outcome(ok=False, kind="build", message="Script failed with status 1", returncode=1),
+            outcome=Outcome(ok=False, kind=OutcomeKind.BUILD, message="Script failed with status 1", returncode=1),
             lines=[plain(line) for line in self.log.rstrip("\n").split("\n")],
             what="build of demo", jobs=2, state=state, short=short,
         )  # fmt: skip
@@ -99,6 +99,8 @@ def test_each_tool_has_ten_logs() -> None:
 @pytest.mark.parametrize("short", [True, False])
 def test_no_words_in_a_log_make_a_failure_one_of_memory_disk_or_a_signal(short: bool, tmp_path: Path) -> None:
     for name, log in LOGS.items():
-        kind = str((log.failure(tmp_path, short=short).error().failure or {})["kind"])
+        failure = log.failure(tmp_path, short=short).error().failure
+        assert failure is not None
+        kind = failure.kind.value
         expected = "memory" if log.resource == "killed" and short else log.resource
         assert (kind if kind in RESOURCES else "") == expected, name

@@ -26,6 +26,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan_report import plan_lines, plan_result
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.torch_version import with_torch
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment
 
 MACHINE = machine_platform()
@@ -160,7 +161,7 @@ def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch
     assert [item.package.name for item in plan.items] == ["small"]
     assert "torch" not in "\n".join(lines).lower()
     assert "no estimate" in lines[-1]
-    assert (plan.stages, plan.staging_decision.decision, plan.rounds) == (False, "none", 1)
+    assert (plan.stages, plan.staging_decision.use, plan.rounds) == (False, TreeUse.NONE, 1)
 
 
 def test_another_platforms_config_is_planned_and_not_built(

@@ -12,7 +12,7 @@ from megabuild.plan.estimate import GB, estimate, keep_last_run, read_last_run
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
-from megabuild.plan.tree_reuse import Decision
+from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
 
 
@@ -27,7 +27,7 @@ def a_plan(repository: Path, folder: Path, name: str, **overrides: tuple[str, ..
         left_out={},
         environment=Environment(channels=(), pythons=(), overrides=overrides),
         staging=Fingerprint(),
-        staging_decision=Decision(decision="fresh", reasons=()),
+        staging_decision=Decision(use=TreeUse.FRESH, reasons=()),
     )
 
 
@@ -63,7 +63,7 @@ def test_the_last_run_from_scratch_is_the_best_estimate(repository: Path, tmp_pa
     assert read_last_run(replace(plan.options, pythons=("3.12",))) == 0, "for other Pythons"
     plan = replace(plan, last_run=read_last_run(plan.options))
     assert estimate(plan)[0].hours == 2.0
-    resumed = replace(plan, staging_decision=Decision(decision="resume", reasons=()))
+    resumed = replace(plan, staging_decision=Decision(use=TreeUse.RESUME, reasons=()))
     assert estimate(resumed)[0].hours > 2.0
 
 

@@ -23,6 +23,7 @@ from megabuild.plan import fingerprint, solving, tree_reuse
 from megabuild.plan.fingerprint import Fingerprint, differences
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import parts
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment
 
 CORE = Fingerprint(dependency={"package libprotobuf": "6.31.1 h0 aa", "variant torch_optimization": "2"},
@@ -219,12 +220,12 @@ def test_a_staging_and_an_unfinished_compile_are_used_with_their_own_tree_alone(
     (out / "build_cache" / "staging_1" / "metadata.json").write_text("{}")
     output_folder.seal_stagings(out)
     decision = tree_reuse.decide(tree, out, CORE)
-    assert decision.decision == "fresh"
+    assert decision.use is TreeUse.FRESH
     tree_reuse.write(tree, CORE)
-    assert tree_reuse.decide(tree, out, CORE).decision == "reuse"
+    assert tree_reuse.decide(tree, out, CORE).use is TreeUse.REUSE
     tree_reuse.prepare_tree(decision, tree, out, CORE)
     assert not list((out / "build_cache").iterdir())
-    assert tree_reuse.decide(tree, out, CORE).decision == "resume"
+    assert tree_reuse.decide(tree, out, CORE).use is TreeUse.RESUME
 
 
 def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     (tree / "a.o").write_text("object")
     source = Fingerprint(dependency=CORE.dependency, source={"source tree": "2"})
     decision = tree_reuse.decide(tree, out, source)
-    assert decision.decision == "resume"
+    assert decision.use is TreeUse.RESUME
     assert ["source tree" in reason for reason in decision.reasons] == [True]
     tree_reuse.prepare_tree(decision, tree, out, source)
     assert (tree / "a.o").exists()
@@ -243,7 +244,7 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
         dependency={**CORE.dependency, "package libprotobuf": "7.35.1 h0 bb"}, source=source.source
     )
     decision = tree_reuse.decide(tree, out, newer)
-    assert (decision.decision, decision.reasons) == ("recompile", ("libprotobuf 6.31.1 -> 7.35.1",))
+    assert (decision.use, decision.reasons) == (TreeUse.RECOMPILE, ("libprotobuf 6.31.1 -> 7.35.1",))
     tree_reuse.prepare_tree(decision, tree, out, newer)
     assert not (tree / "a.o").exists()
     assert tree_reuse.read(tree) == newer
@@ -254,7 +255,7 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
 def test_a_stamp_of_other_types_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / tree_reuse.STAMP).write_bytes(text.encode(errors="surrogateescape"))
     assert tree_reuse.read(tmp_path) is None
-    assert tree_reuse.decide(tmp_path, tmp_path / "out", CORE).decision == "recompile"
+    assert tree_reuse.decide(tmp_path, tmp_path / "out", CORE).use is TreeUse.RECOMPILE
 
 
 def test_a_tree_that_is_a_link_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import work_record
 from megabuild.plan.options import Options
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.preflight import check
 from megabuild.run.work_folders import separate_work
 from pyg_extensions.install.compile_wheel import Builder
@@ -131,7 +132,7 @@ def test_a_plan_says_that_a_build_on_the_host_drops_isolated_builds_work(tiny: T
     work_record.write_record(state, ISOLATED)
     shutil.rmtree(tiny.options().packages)
     decided = tiny.plan().staging_decision
-    assert decided.decision == "recompile"
+    assert decided.use is TreeUse.RECOMPILE
     assert "isolated builds made the former tree" in decided.reasons[0]
     assert tiny.run().ok
-    assert tiny.plan().staging_decision.decision == "reuse"
+    assert tiny.plan().staging_decision.use is TreeUse.REUSE

@@ -13,7 +13,7 @@ from tiny import Clock, kept_sentences
 from groundwork.progress import Preparing
 from megabuild.status import record as state_file
 from megabuild.status import status as status_module
-from megabuild.status.record import PackageState
+from megabuild.status.record import PackageState, RunStatus
 from megabuild.status.status import PHASE, Status
 
 
@@ -86,7 +86,7 @@ def test_threads_change_it_at_once_and_the_file_is_whole(status: Status, tmp_pat
 
 
 def test_the_end_of_a_run_has_its_duration(tmp_path: Path, status: Status) -> None:
-    status.end("failed", "no luck", 8, 60.0)
+    status.end(RunStatus.FAILED, "no luck", 8, 60.0)
     written = state_file.read(tmp_path)
     assert written is not None
     assert (written.status, written.exit_code, written.pid) == ("failed", 8, os.getpid())

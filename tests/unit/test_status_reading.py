@@ -21,7 +21,7 @@ from groundwork.errors import BuildError, ConfigError, IntegrityError
 from megabuild.status import reading
 from megabuild.status import record as state_file
 from megabuild.status.reading import RunState, Standing, read_run_state, run_names
-from megabuild.status.record import Activity, PackageState, RunRecord
+from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 from megabuild.status.show import clock, run_lines, status_result
 
 COMPILING = Activity(task="pytorch", what="libtorch: compile", since=900.0, done=148, total=1614)
@@ -29,7 +29,8 @@ COMPILING = Activity(task="pytorch", what="libtorch: compile", since=900.0, done
 
 def a_state(**changes: object) -> RunRecord:
     state = RunRecord(
-        config="linux_64_cpu", status="building", began=time.time() - 60, updated=time.time(), activities=[COMPILING],
+        config="linux_64_cpu", status=RunStatus.BUILDING, began=time.time() - 60, updated=time.time(),
+        activities=[COMPILING],
         log="/elsewhere/logs/run.log", pid=os.getpid(), process_began=psutil.Process().create_time(),
         host=socket.gethostname(), packages={"libtorch-2.13.0-h0_0.conda": PackageState.WAITING},
     )  # fmt: skip
@@ -121,7 +122,7 @@ def test_a_run_that_ended_between_two_looks_did_not_die(
     put(tmp_path, a_state(process_began=1.0))
 
     def is_running(*_: object) -> bool:
-        put(tmp_path, a_state(status="done", exit_code=0))
+        put(tmp_path, a_state(status=RunStatus.DONE, exit_code=0))
         return False
 
     monkeypatch.setattr(reading, "is_running", is_running)
@@ -142,7 +143,7 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     result = status_result(
-        [read_run_state(put(tmp_path, a_state(status="failed", exit_code=8)))], time.time()
+        [read_run_state(put(tmp_path, a_state(status=RunStatus.FAILED, exit_code=8)))], time.time()
     )
     document = json.loads(json.dumps(result.to_json()))
     (run,) = document["runs"]
@@ -177,7 +178,7 @@ def test_a_followed_run_is_shown_until_it_ends(
     shown: list[list[str]] = []
     folder = put(tmp_path / "linux_64_cpu", a_state())
     monkeypatch.setattr(status, "redraw", lambda _, rows: shown.append([row.split(":")[0] for row in rows]))
-    ended = a_state(status="failed", exit_code=8)  # other threads sleep for less
+    ended = a_state(status=RunStatus.FAILED, exit_code=8)  # other threads sleep for less
     monkeypatch.setattr("time.sleep", lambda seconds: put(folder, ended) if seconds == 1 else None)
     assert call(invocation, "status", "--follow", "-o", str(tmp_path)).exit_code == 8
     assert (len(shown), shown[0][0], shown[1]) == (2, "linux_64_cpu", [])
@@ -205,7 +206,7 @@ def test_a_time_that_no_clock_has_is_no_fault(point: float) -> None:
 def test_the_lines_of_an_error_stay_lines_that_can_be_copied(tmp_path: Path) -> None:
     command = f"/a/{'very-long/' * 9}failed-again"
     error = f"staging: x.cpp:8: error: #error\n    8 | #error on purpose\n      |  ^~~~~\nto repeat it:\n  {command}"
-    ended = a_state(status="failed", exit_code=8, error=f"{error}\nlog: /elsewhere/logs/run.log")
+    ended = a_state(status=RunStatus.FAILED, exit_code=8, error=f"{error}\nlog: /elsewhere/logs/run.log")
     lines = run_lines(read_run_state(put(tmp_path, ended)), time.time())
     assert [line[2:] for line in lines[1:-1] if line.startswith("  ")][:5] == error.split("\n")
     assert sum("run.log" in line for line in lines) == 1

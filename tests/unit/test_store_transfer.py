@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from megabuild.plan import store_lookup
-from megabuild.plan.tree_reuse import Decision
+from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run import store_transfer
 from megabuild.status.status import Status
 from megabuild.store import server, tree_archive
@@ -41,7 +41,7 @@ def test_a_half_compiled_tree_is_not_uploaded(
         missing=missing,
         stages=decision != "none",
         staged_name="libtorch",
-        staging_decision=Decision(decision=decision, reasons=()),
+        staging_decision=Decision(use=TreeUse(decision), reasons=()),
         options=SimpleNamespace(state=state),
     )
     environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}

@@ -18,6 +18,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.plan import planning
 from megabuild.plan.plan_report import staging_sentence
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import machine_platform
 from megabuild.store import server
 from megabuild.store.published import records
@@ -96,7 +97,7 @@ def test_a_plan_does_not_call_a_finished_compile_unfinished(tiny: Tiny) -> None:
     recipe = tiny.root / "recipe" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("build: 0", "build: 1"))
     plan = tiny.plan()
-    assert plan.staging_decision.decision == "resume"
+    assert plan.staging_decision.use is TreeUse.RESUME
     assert staging_sentence(plan).startswith(
         "tiny-build is compiled completely; only objects that the change"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 import msgspec
@@ -30,12 +31,22 @@ class Job:
     keep_going: bool = False  #: after a failure, build the other packages
 
 
+class OutcomeKind(str, Enum):
+    """The failed part of a job."""
+
+    OK = ""
+    BUILD = "build"
+    TEST = "test"
+    SOLVE = "solve"
+    OTHER = "other"
+    KILLED = "killed"  #: the worker left no outcome
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker ended."""
 
     ok: bool
-    #: failed part: ``build``, ``test``, ``solve`` or ``other``; ``killed`` if the worker left no outcome; empty if ok
-    kind: str
+    kind: OutcomeKind
     message: str  #: rattler-build's own text
     returncode: int = 0  #: of the worker process; negative for a signal
     passed: tuple[str, ...] = ()  #: names of package files that are built and passed their tests
@@ -51,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
                 outcome = structs.replace(_OUTCOMES.decode(file.read()), returncode=returncode)
         except FileNotFoundError:
             message = f"rattler-build exited with code {returncode}"
-            return cls(ok=False, kind="killed", message=message, returncode=returncode)
+            return cls(ok=False, kind=OutcomeKind.KILLED, message=message, returncode=returncode)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise IntegrityError(
                 f"{path.name}: invalid outcome of rattler-build: {error}",
@@ -59,7 +70,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             ) from error
         if outcome.ok and returncode:  # it ended after its last word, or a build script wrote the file
             message = f"rattler-build exited with code {returncode}"
-            return structs.replace(outcome, ok=False, kind="killed", message=message)
+            return structs.replace(outcome, ok=False, kind=OutcomeKind.KILLED, message=message)
         return outcome
 
 

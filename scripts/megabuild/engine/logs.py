@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from groundwork import files
 from groundwork.errors import IntegrityError
@@ -25,8 +26,6 @@ _HEAD_BYTES = 256
 _EXPORT = re.compile(r"^export (PKG_NAME|PKG_VERSION|PKG_BUILD_STRING|PY_VER)='?([^'\n]*)'?$", re.MULTILINE)
 #: ``test_<package><six random characters>``; the environment file of import tests names no package
 _TEST_FOLDER = re.compile(r"test_(.+).{6}")
-#: Build scripts, tests right after a build, tests of packages built earlier.
-_PATTERNS = (("build", "out/bld/*/work"), ("test", "out/test/*/test"), ("test", "tmp/.tmp*/test_*/test"))
 _LOG = "conda_build.log"
 #: Bytes read at once, and of the longest line: a link command of PyTorch has 50,000.
 _BLOCK = 4 << 20
@@ -35,11 +34,32 @@ _LONGEST_LINE = 100_000
 _LONGEST_RUN = 1000
 
 
+class ScriptKind(str, Enum):
+    """The program that prints a line; the value is shown."""
+
+    BUILD = "build"  #: a build script
+    TEST = "test"  #: the script of a package's test
+    ENGINE = "engine"  #: the worker itself
+
+
+class Script(NamedTuple):
+    """Identifies a script."""
+
+    kind: ScriptKind
+    package: str = ""  #: empty for staging
+    build_string: str = ""  #: empty for tests, and if the script does not know it
+
+
+#: The worker itself, in place of a script.
+ENGINE = Script(ScriptKind.ENGINE)
+STAGING_SCRIPT = Script(ScriptKind.BUILD)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScriptLine:
     """One line that a script printed."""
 
-    kind: str  #: ``build`` or ``test``
+    kind: ScriptKind
     #: Its name is empty for staging, ``UNKNOWN`` if its folder was removed before it could be read. Version and build
     #: string are empty if the script does not know them.
     package: PackageId
@@ -47,14 +67,16 @@ class ScriptLine:
     text: str  #: without the line break
 
     @property
-    def script(self) -> tuple[str, str, str]:
+    def script(self) -> Script:
         """Identifies the script; all tests of a package count as one, because some lack a build string."""
-        return self.kind, self.package.name, "" if self.kind == "test" else self.package.build_string
+        if self.kind is ScriptKind.TEST:
+            return Script(self.kind, self.package.name)
+        return Script(self.kind, self.package.name, self.package.build_string)
 
 
 @dataclass
 class _Open:
-    kind: str
+    kind: ScriptKind
     path: Path
     file: BinaryIO
     head: bytes = b""
@@ -97,6 +119,14 @@ def _without_long_runs(lines: Sequence[bytes]) -> Iterator[bytes]:
             yield f"(this line {number - _LONGEST_RUN} more times)".encode()
 
 
+#: Folders of build scripts, of tests right after a build, and of tests of packages built earlier.
+_PATTERNS = (
+    (ScriptKind.BUILD, "out/bld/*/work"),
+    (ScriptKind.TEST, "out/test/*/test"),
+    (ScriptKind.TEST, "tmp/.tmp*/test_*/test"),
+)
+
+
 class LogFollower(AbstractContextManager["LogFollower"]):
     """Reads all logs in the folders ``out`` and ``tmp`` of ``folder``.
 
@@ -135,7 +165,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
                 log.file.close()
                 del self._open[key]
 
-    def _begin(self, kind: str, path: Path) -> _Open | None:
+    def _begin(self, kind: ScriptKind, path: Path) -> _Open | None:
         """Open a new log; return None while staging's lines are being copied into it."""
         log = _Open(kind=kind, path=path, file=files.open_regular(path, below=self._folder, buffering=0))
         # A work folder restored from the staging cache contains staging's log; the output's script appends to it.
@@ -158,7 +188,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         if content is None:
             return {}
         facts = {"known": "yes", **dict(_EXPORT.findall(content.decode(errors="replace")))}
-        if log.kind == "test" and (match := _TEST_FOLDER.fullmatch(log.path.parent.parent.name)):
+        if log.kind is ScriptKind.TEST and (match := _TEST_FOLDER.fullmatch(log.path.parent.parent.name)):
             facts["PKG_NAME"] = match[1]
         return facts
 

@@ -20,7 +20,7 @@ from groundwork.machine import measure
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Estimate, Plan
+from megabuild.plan.plan import Estimate, Method, Plan
 from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
 
@@ -44,8 +44,8 @@ def estimate(plan: Plan) -> tuple[Estimate, Jobs, int]:
     heavy = figures is not None and figures.memory * GB > bytes_per_compile(cuda=True)
     largest = int(figures.memory * GB) if figures else 0
     ordinary = bytes_per_compile(cuda=False) if heavy else largest
-    tasks = [task for task in plan.missing_tasks if task.how != "nothing"]
-    if any(task.how == "compile" for task in tasks):
+    tasks = [task for task in plan.missing_tasks if task.method is not Method.NOTHING]
+    if any(task.method is Method.COMPILE for task in tasks):
         ordinary = max(ordinary, bytes_per_compile(cuda=accelerator == "cuda"))
     jobs = compile_jobs(
         machine, bytes_per_job=ordinary, most=memory, requested=options.cpu_count, environ=os.environ

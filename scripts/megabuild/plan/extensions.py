@@ -19,7 +19,7 @@ from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan.fingerprint import tree
 from megabuild.plan.options import Options
-from megabuild.plan.plan import PlanItem, Task
+from megabuild.plan.plan import Method, PlanItem, Task
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
@@ -98,16 +98,20 @@ class ExtensionPlanner:
             choice = Choice(wheel=None, reason="requested with --pyg source")
             if options.pyg != "source":
                 choice = choose_wheel(task, config, options, index, report)
-            how, reason = choose_source(choice, options.pyg, self.sources.left_out.get(task.extension, ""))
-            wheel, environments = choice.wheel, list[list[str]]()
+            lacking = self.sources.left_out.get(task.extension, "")
+            method, reason = choose_method(choice, options.pyg, lacking)
+            wheel = choice.wheel
+            environments: list[list[str]] = []
             try:
                 environments = [solver.built_with(package) for package in task.packages]
             except PreflightError as error:
-                how, reason, wheel = "nothing", error.message, None
+                method = Method.NOTHING
+                reason = error.message
+                wheel = None
             fingerprint = self.inputs(task, wheel, pytorch, environments).digest
             items = tuple(PlanItem(package=package, fingerprint=fingerprint) for package in task.packages)
             tasks.append(
-                replace(task, items=items, needs=needs[task.name], how=how, reason=reason, wheel=wheel)
+                replace(task, items=items, needs=needs[task.name], method=method, reason=reason, wheel=wheel)
             )
         return tuple(tasks)
 
@@ -160,16 +164,18 @@ def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
     return ""
 
 
-def choose_source(choice: Choice, mode: str, lacking: str) -> tuple[str, str]:
+def choose_method(choice: Choice, mode: str, lacking: str) -> tuple[Method, str]:
     """Return how a task is made, and why: from a wheel if one fits, else from its sources.
 
     ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` is the reason for missing sources, or empty.
     """
     if choice.wheel:
-        return "repackage", choice.reason
+        return Method.REPACKAGE, choice.reason
     if mode == "prebuilt":
-        return "nothing", choice.reason
-    return ("nothing", lacking) if lacking else ("compile", choice.reason)
+        return Method.NOTHING, choice.reason
+    if lacking:
+        return Method.NOTHING, lacking
+    return Method.COMPILE, choice.reason
 
 
 def choose_wheel(task: Task, config: Config, options: Options, index: PygIndex, report: Notes) -> Choice:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 from groundwork.errors import IsolationError
+from groundwork.exhaustive import assert_never
 from groundwork.files import OLDEST_IN_ZIP
 from groundwork.jobs import Jobs
 from megabuild.configs.config import Config, python_version
@@ -16,17 +18,27 @@ from megabuild.isolation.base import Host, Isolation
 from megabuild.plan import fingerprint
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.tree_reuse import Decision
+from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 from megabuild.store.server import Record
 from pyg_extensions.table import find
+
+_REPACKAGE_SECONDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanItem:
     package: PlannedPackage
     fingerprint: str = ""  #: sha256 over its inputs
+
+
+class Method(str, Enum):
+    """The way to make an extension's packages."""
+
+    COMPILE = "compile"
+    REPACKAGE = "repackage"  #: from a wheel
+    NOTHING = "nothing"  #: they cannot be made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +52,8 @@ class Task:
     #: variant values in place of the config's, with one Python
     overrides: Mapping[str, tuple[str, ...]]
     wheel: Path | None = None  #: a verified wheel to repackage, or None to compile
-    #: ``compile``, ``repackage``, or ``nothing`` if it cannot be made
-    how: str = "compile"
-    reason: str = ""  #: reason for ``how``
+    method: Method = Method.COMPILE
+    reason: str = ""  #: reason for the method
     #: names of tasks whose packages it needs to be built or tested
     needs: tuple[str, ...] = ()
     archs: int = 0  #: number of GPU architectures that it is compiled for; 0 for the CPU
@@ -68,7 +79,15 @@ class Task:
     @property
     def cpu_seconds(self) -> int:
         """Rough CPU time of the compile; a wheel is only unpacked."""
-        return {"compile": find(self.extension).cpu_seconds(self.archs), "repackage": 10}.get(self.how, 0)
+        match self.method:
+            case Method.COMPILE:
+                return find(self.extension).cpu_seconds(self.archs)
+            case Method.REPACKAGE:
+                return _REPACKAGE_SECONDS
+            case Method.NOTHING:
+                return 0
+            case never:
+                assert_never(never)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +163,7 @@ class Plan:
     @property
     def stages(self) -> bool:
         """Whether the recipe has a staging output, compiled once for several packages."""
-        return self.staging_decision.decision != "none"
+        return self.staging_decision.use is not TreeUse.NONE
 
     @property
     def staged_name(self) -> str:
@@ -161,13 +180,13 @@ class Plan:
     @property
     def is_from_scratch(self) -> bool:
         """Whether the whole config is built, and no former compile is resumed."""
-        return self.compiles_staging and not self.existing and self.staging_decision.decision != "resume"
+        return self.compiles_staging and not self.existing and self.staging_decision.use is not TreeUse.RESUME
 
     @property
     def compiles_staging(self) -> bool:
         """Whether the staging output, libtorch, is compiled."""
         inherits = any(fingerprint.inherits(package) for package in self.missing)
-        return inherits and self.staging_decision.decision != "reuse" and not self.stored.staging
+        return inherits and self.staging_decision.use is not TreeUse.REUSE and not self.stored.staging
 
     @property
     def compiles_torch(self) -> bool:

@@ -7,19 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from groundwork.errors import IsolationError
+from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
 from megabuild.plan import store_lookup
-from megabuild.plan.plan import Plan, Task
+from megabuild.plan.plan import Method, Plan, Task
+from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Pending
 
-_STAGING = {
-    "fresh": "{what} is built from scratch",
-    "reuse": "the finished {what} is reused",
-    "resume": "the compile of {what} continues where it stopped",
-    "update": "{what} is compiled completely; only objects that the change affects are compiled again",
-    "recompile": "{what} is rebuilt with objects from the object cache",
-}
 _PACKAGE = "name version build_string build_number subdir file_name python"
 
 
@@ -76,7 +71,7 @@ def plan_lines(plan: Plan) -> list[str]:
     if not figures.basis:
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
     needs = f"needs about {size(figures.disk + pending.bytes)} of disk"
-    if plan.compiles_torch or any(task.how == "compile" for task in plan.missing_tasks):
+    if plan.compiles_torch or any(task.method is Method.COMPILE for task in plan.missing_tasks):
         needs += f", {size(figures.memory_of_ordinary or figures.memory_per_job)} of memory per compile job"
     if plan.missing and plan.heavy_jobs:
         needs += f" (heavy objects take {size(figures.memory_per_job)}, {plan.heavy_jobs} run at a time)"
@@ -104,12 +99,31 @@ def _state(file_name: str, otherwise: str, existing: Container[str], fetched: Co
 
 def staging_sentence(plan: Plan) -> str:
     """Return how the former compile is used, and why."""
-    decision, name = plan.staging_decision, plan.staged_name
-    key = "update" if decision.is_complete and decision.decision == "resume" else decision.decision
-    text = _STAGING.get(key, key).format(what=name)
-    if not plan.compiles_torch and decision.decision != "reuse":
-        text = f"{name} is unpacked from its wheel"
-    return text + (f" ({'; '.join(decision.reasons)})" if decision.reasons else "")
+    decision = plan.staging_decision
+    sentence = _use_of_tree(decision, plan.staged_name)
+    if not plan.compiles_torch and decision.use is not TreeUse.REUSE:
+        sentence = f"{plan.staged_name} is unpacked from its wheel"
+    if decision.reasons:
+        sentence += f" ({'; '.join(decision.reasons)})"
+    return sentence
+
+
+def _use_of_tree(decision: Decision, what: str) -> str:
+    match decision.use:
+        case TreeUse.NONE:
+            return f"{what} has no compile of its own"
+        case TreeUse.FRESH:
+            return f"{what} is built from scratch"
+        case TreeUse.REUSE:
+            return f"the finished {what} is reused"
+        case TreeUse.RESUME if decision.is_complete:
+            return f"{what} is compiled completely; only objects that the change affects are compiled again"
+        case TreeUse.RESUME:
+            return f"the compile of {what} continues where it stopped"
+        case TreeUse.RECOMPILE:
+            return f"{what} is rebuilt with objects from the object cache"
+        case never:
+            assert_never(never)
 
 
 def extension_lines(
@@ -118,11 +132,11 @@ def extension_lines(
     """Return the table of PyTorch Geometric's extensions, with reasons below; ``fetched`` files come from a store."""
     rows, reasons = [], dict[str, dict[str, None]]()
     for task in tasks:
-        how = task.how.replace("nothing", f"{Sign.failed} fails")
+        method = f"{Sign.failed} fails" if task.method is Method.NOTHING else task.method.value
         for package in task.packages:
-            state = _state(package.file_name, how, existing, fetched)
+            state = _state(package.file_name, method, existing, fetched)
             rows.append((package.id.label, state))
-            if state == how and task.reason:
+            if state == method and task.reason:
                 reasons.setdefault(task.reason, {})[task.extension] = None
     lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
     return [*table(("extension", "state"), rows), *lines]
@@ -133,7 +147,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     config, in_store = plan.options.config, plan.stored
     tasks = [
         {
-            **to_dict(task, "name extension python how reason file_names"),
+            **to_dict(task, "name extension python"),
+            "how": task.method.value,
+            **to_dict(task, "reason file_names"),
             "exists": plan.existing.issuperset(task.file_names),
             "wheel": str(task.wheel) if task.wheel else None,
         }
@@ -153,7 +169,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "overrides": {key: list(values) for key, values in plan.environment.overrides.items()},
         "isolation": None if isinstance(plan.isolation, IsolationError) else plan.isolation.name,
         "problem": plan.isolation.message if isinstance(plan.isolation, IsolationError) else None,
-        "staging": {"fingerprint": plan.staging.digest, **to_dict(plan.staging_decision, "decision reasons")},
+        "staging": {
+            "fingerprint": plan.staging.digest,
+            "decision": plan.staging_decision.use.value,
+            "reasons": list(plan.staging_decision.reasons),
+        },
         "shared_objects": plan.shared,
         "store": {"packages": sorted(in_store.packages), "staging": in_store.staging is not None},
         "estimate": {**asdict(plan.estimate), "heavy_jobs": plan.heavy_jobs},

@@ -22,6 +22,7 @@ from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import read_release
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import ProviderRequest
@@ -120,11 +121,11 @@ def compare_with_disk(plan: Plan) -> Plan:
     decision = tree_reuse.NOTHING_STAGED
     if plan.staging.dependency:
         decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
-        is_there = decision.decision != "fresh"
+        is_there = decision.use is not TreeUse.FRESH
         isolation = plan.isolation
         if is_there and isinstance(isolation, Isolation) and work_record.is_foreign(state, isolation):
             reason = "isolated builds made the former tree, and its programs would run on the host"
-            decision = tree_reuse.Decision(decision="recompile", reasons=(reason,))
+            decision = tree_reuse.Decision(use=TreeUse.RECOMPILE, reasons=(reason,))
     return replace(plan, existing=existing, staging_decision=decision)
 
 

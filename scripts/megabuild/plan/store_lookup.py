@@ -10,10 +10,10 @@ from groundwork.progress import Notes
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Stored
-from megabuild.plan.tree_reuse import Decision
+from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.store.server import Record, StoreError, named_store
 
-_FETCHED = Decision(decision="reuse", reasons=())
+_FETCHED = Decision(use=TreeUse.REUSE, reasons=())
 
 
 def package_key(options: Options, item: PlanItem) -> str:
@@ -55,7 +55,7 @@ def ask_store(plan: Plan, environ: Mapping[str, str], report: Notes) -> tuple[St
             name = item.package.file_name
             if name not in plan.existing and (record := find(package_key(plan.options, item))):
                 packages[name] = record
-        if any(map(inherits, plan.missing)) and plan.staging_decision.decision != "reuse":
+        if any(map(inherits, plan.missing)) and plan.staging_decision.use is not TreeUse.REUSE:
             staging = find(staging_key(plan))
     except StoreError as error:
         notes.append(f"the store cannot be reached, so everything is built here: {error}")

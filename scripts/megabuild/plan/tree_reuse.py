@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import msgspec
@@ -23,17 +24,29 @@ _UNFLUSHED_SECONDS = 120.0
 _STAMPS = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
+class TreeUse(str, Enum):
+    """The use of a former compile."""
+
+    NONE = "none"  #: the recipe has no staging output
+    FRESH = "fresh"  #: there is no former compile
+    REUSE = "reuse"  #: nothing is compiled
+    RESUME = "resume"  #: ninja compiles the objects that are missing or differ
+    RECOMPILE = (
+        "recompile"  #: the tree is removed, and everything compiled; the object cache has most objects
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """The use of a former compile: ``none`` (no staging), ``fresh``, ``reuse``, ``resume`` or ``recompile``."""
+    """The use of a former compile, and why."""
 
-    decision: str
+    use: TreeUse
     reasons: tuple[str, ...]
     is_complete: bool = False  #: The former compile came to its end; a change since then needs few objects.
 
 
 #: For a recipe without a staging output.
-NOTHING_STAGED = Decision(decision="none", reasons=())
+NOTHING_STAGED = Decision(use=TreeUse.NONE, reasons=())
 
 
 def read(tree: Path) -> Fingerprint | None:
@@ -59,23 +72,23 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     stamp = read(tree)
     names = {path.name for path in tree.iterdir()} if tree.is_dir() else set()
     if not names:
-        return Decision(decision="fresh", reasons=("not compiled yet",))
+        return Decision(use=TreeUse.FRESH, reasons=("not compiled yet",))
     if stamp is None:
-        return Decision(decision="recompile", reasons=("the tree's stamp is missing or damaged",))
+        return Decision(use=TreeUse.RECOMPILE, reasons=("the tree's stamp is missing or damaged",))
     if stamp.dependency != fingerprint.dependency:
         reasons = differences(stamp.dependency, fingerprint.dependency)
-        return Decision(decision="recompile", reasons=tuple(reasons))
+        return Decision(use=TreeUse.RECOMPILE, reasons=tuple(reasons))
     if stamp.source != fingerprint.source:
         return Decision(
-            decision="resume",
+            use=TreeUse.RESUME,
             reasons=tuple(differences(stamp.source, fingerprint.source)),
             is_complete=bool(output_folder.staging_caches(output_dir)) and "build" in names,
         )
     if names - {STAMP} and "build" not in names:  # an unpacked official wheel has no build folder
-        return Decision(decision="resume", reasons=("the tree's build folder is missing",))
+        return Decision(use=TreeUse.RESUME, reasons=("the tree's build folder is missing",))
     if output_folder.staging_caches(output_dir):
-        return Decision(decision="reuse", reasons=("its inputs have not changed",))
-    return Decision(decision="resume", reasons=("the last run did not finish it",))
+        return Decision(use=TreeUse.REUSE, reasons=("its inputs have not changed",))
+    return Decision(use=TreeUse.RESUME, reasons=("the last run did not finish it",))
 
 
 def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
@@ -84,10 +97,10 @@ def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: 
     The order matters if the run is killed in between: stagings are removed before the stamp changes, and the stamp is
     written before the compile.
     """
-    if decision.decision in ("reuse", "none"):
+    if decision.use in (TreeUse.REUSE, TreeUse.NONE):
         return
     output_folder.drop_stagings(output_dir)
-    if decision.decision != "resume":
+    if decision.use is not TreeUse.RESUME:
         files.remove(tree)
     _drop_unflushed(tree)
     write(tree, fingerprint)

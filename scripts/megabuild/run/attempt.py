@@ -12,12 +12,12 @@ from pathlib import Path
 
 from groundwork.errors import MegabuildError
 from groundwork.machine import MemoryWatch
-from megabuild.engine.job import Job, Outcome
-from megabuild.engine.logs import LogFollower, ScriptLine
+from megabuild.engine.job import Job, Outcome, OutcomeKind
+from megabuild.engine.logs import ENGINE, LogFollower, Script, ScriptKind, ScriptLine
 from megabuild.engine.supervisor import Place, run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
-from megabuild.run.build_output import ENGINE, STAGING, BuildStep, Culprit, LogTail, Parser
+from megabuild.run.build_output import STAGING, BuildStep, Culprit, LogTail, Parser, StepKind
 from megabuild.run.failure import Failure, first_error_below
 from megabuild.run.failure_shell import remove_programs, write_failure_shell
 from megabuild.run.graph import Stopped
@@ -97,14 +97,15 @@ class Attempt(AbstractContextManager["Attempt"]):
         """Log the scripts' lines, and yield the steps that they announce."""
         for line in lines:
             name = line.package.name
-            source = " ".join(word for word in (name or STAGING, name and line.python) if word)
-            source = f"test:{source}" if line.kind == "test" else source
+            source = f"{name} {line.python}".rstrip() if name else STAGING
+            if line.kind is ScriptKind.TEST:
+                source = f"test:{source}"
             self._log(source, line.script, line.text)
             for step in self.parser.feed(line):
-                self._compiling = step.kind == "count" and step.done < step.total
+                self._compiling = step.kind is StepKind.COUNT and step.done < step.total
                 yield step
 
-    def _log(self, source: str, script: tuple[str, str, str], text: str) -> None:
+    def _log(self, source: str, script: Script, text: str) -> None:
         masked = self.log.write(source, text)
         self._tail.add(script, masked)
         script_lines.info("%s: %s", source, masked)
@@ -115,7 +116,7 @@ class Attempt(AbstractContextManager["Attempt"]):
         """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
         culprit = self._tail.culprit(outcome, broken)
         enter = again = None
-        if outcome.kind == "build":
+        if outcome.kind is OutcomeKind.BUILD:
             first = first_error_below(culprit.lines, sandbox.state_inside, self.state)
             enter, again = write_failure_shell(sandbox, culprit, first)
         failure = Failure(

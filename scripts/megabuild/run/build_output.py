@@ -6,29 +6,38 @@ import contextlib
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from time import monotonic
 from typing import NamedTuple
 
 from groundwork.names import PackageId
 from groundwork.progress import MARKER, Phases
 from groundwork.text import counted
-from megabuild.engine.job import Outcome
-from megabuild.engine.logs import UNKNOWN, ScriptLine
+from megabuild.engine.job import Outcome, OutcomeKind
+from megabuild.engine.logs import ENGINE, STAGING_SCRIPT, UNKNOWN, Script, ScriptKind, ScriptLine
 from megabuild.status.status import logger
 
 STAGING = "staging"
-#: The worker itself, in place of a script.
-ENGINE = ("engine", "", "")
-_STAGING_SCRIPT = ("build", "", "")
+#: The phase of the Python swap, and the mark of the line with its figures.
+SWAP = "swap"
 #: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
+
+
+class StepKind(Enum):
+    """The events that build scripts announce."""
+
+    PHASE = auto()  #: a phase began
+    COUNT = auto()  #: ninja has done some more of its steps
+    PACKAGE = auto()  #: a package's build script began
+    TEST = auto()  #: a package's test began
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildStep:
     """A step that a build script announced."""
 
-    kind: str  #: ``phase``, ``count`` (ninja's), ``package`` (its build script began) or ``test`` (its test began)
+    kind: StepKind
     package: str = ""  #: package being built; empty for staging
     python: str = ""
     phase: str = ""
@@ -44,48 +53,61 @@ class Parser:
         self.swaps: dict[str, dict[str, int]] = {}
         self.staging_seconds = 0.0
         self._phases = Phases()
-        self._script: tuple[str, str, str] = ("", "", "")
+        self._script: Script | None = None
         self._began = monotonic()
 
     def feed(self, line: ScriptLine) -> Iterator[BuildStep]:
         """Yield the steps of one line."""
         package, python = line.package.name, line.python
         if line.script != self._script and package != UNKNOWN:
-            if self._script == _STAGING_SCRIPT:
+            if self._script == STAGING_SCRIPT:
                 self.staging_seconds = self._elapsed()
             self._script, self._began = line.script, monotonic()
             self._phases = Phases()  # each script announces its own phases
-            if line.kind == "test":
-                yield BuildStep(kind="test", package=package)
+            if line.kind is ScriptKind.TEST:
+                yield BuildStep(kind=StepKind.TEST, package=package)
             elif package:
-                yield BuildStep(kind="package", package=package, python=python)
+                yield BuildStep(kind=StepKind.PACKAGE, package=package, python=python)
             else:
-                yield BuildStep(kind="phase", phase=STAGING)
-        if step := self._phases.feed(line.text):
-            kind = "count" if step.total else "phase"
+                yield BuildStep(kind=StepKind.PHASE, phase=STAGING)
+        step = self._phases.feed(line.text)
+        if step is not None:
             yield BuildStep(
-                kind=kind, package=package, python=python, phase=step.phase, done=step.done, total=step.total
+                kind=StepKind.COUNT if step.total else StepKind.PHASE,
+                package=package,
+                python=python,
+                phase=step.phase,
+                done=step.done,
+                total=step.total,
             )
-        elif (marker := MARKER.match(line.text)) and marker[1] == "swap":
-            values = dict(word.split("=", 1) for word in marker[2].split() if "=" in word)
-            with contextlib.suppress(KeyError, ValueError):  # not a line of the recipe's
-                steps, core = int(values["steps"]), int(values["core"])
-                self.swaps[values["to"]] = {"steps": steps, "core": core}
-                counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
-                logger.info("Python %s -> %s: %s", values.get("from", ""), values["to"], counts)
+            return
+        marker = MARKER.match(line.text)
+        if marker is not None and marker[1] == SWAP:
+            self._note_swap(marker[2])
+
+    def _note_swap(self, text: str) -> None:
+        """Keep the figures of a Python swap: ``from=3.12 to=3.13 steps=4 core=0``."""
+        words = [word.partition("=") for word in text.split()]
+        values = {name: value for name, _, value in words}
+        with contextlib.suppress(KeyError, ValueError):  # not a line of the recipe's
+            steps = int(values["steps"])
+            core = int(values["core"])
+            self.swaps[values["to"]] = {"steps": steps, "core": core}
+            counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
+            logger.info("Python %s -> %s: %s", values.get("from", ""), values["to"], counts)
 
     def seconds_of(self, package: PackageId, *, with_staging: bool) -> float:
         """Return the duration of a new package's build script so far, and of the staging if it counts as its part.
 
         A package that only takes files of the staging has no script: 0 seconds.
         """
-        kind, name, build_string = self._script
-        is_own = kind == "build" and name == package.name and build_string in ("", package.build_string)
-        own = self._elapsed() if is_own else 0.0
+        running = self._elapsed()
+        candidates = {Script(ScriptKind.BUILD, package.name, build) for build in ("", package.build_string)}
+        own = running if self._script in candidates else 0.0
         if not with_staging:
             return own
-        is_staging = self._script == _STAGING_SCRIPT
-        return own + (self._elapsed() if is_staging else self.staging_seconds)
+        staging = running if self._script == STAGING_SCRIPT else self.staging_seconds
+        return own + staging
 
     def _elapsed(self) -> float:
         """Return the seconds since the start of the last script."""
@@ -106,22 +128,40 @@ class LogTail:
 
     def __init__(self, staged: str = "libtorch") -> None:
         self._staged = staged
-        self._scripts: dict[tuple[str, str, str], deque[str]] = {}
+        self._scripts: dict[Script, deque[str]] = {}
 
-    def add(self, script: tuple[str, str, str], text: str) -> None:
-        """Keep a line of a script, named as in :attr:`ScriptLine.script`, or of the worker itself (``ENGINE``)."""
+    def add(self, script: Script, text: str) -> None:
+        """Keep a line of a script, or of the worker itself (``ENGINE``)."""
         self._scripts.setdefault(script, deque(maxlen=_REMEMBERED_LINES)).append(text[:_LONGEST_LINE])
 
     def culprit(self, outcome: Outcome, broken: Collection[str]) -> Culprit:
         """Return the script that failed; ``broken`` names the package files that failed their tests."""
-        wanted, engine = "test" if outcome.kind == "test" else "build", list(self._scripts.get(ENGINE, ()))
-        for kind, package, build_string in reversed(self._scripts):
-            if kind == wanted and (kind != "test" or any(name.startswith(f"{package}-") for name in broken)):
-                what = f"{kind} of {package} {build_string}".rstrip()
-                what = what if package else f"staging of {self._staged}"
-                lines = self._scripts[kind, package, build_string]
-                return Culprit(package, build_string, what, [*lines, *engine])
-        built = next((key for key in reversed(self._scripts) if key[0] == "build" and key[1]), None)
-        if wanted == "test" and built:  # the check of a package's content prints nothing
-            return Culprit(built[1], built[2], f"test of {built[1]} {built[2]}", engine)
-        return Culprit("", "", "rattler-build", engine)
+        engine = list(self._scripts.get(ENGINE, ()))
+        if outcome.kind is not OutcomeKind.TEST:
+            script = self._last(ScriptKind.BUILD)
+            return self._of_script(script) if script else Culprit("", "", "rattler-build", engine)
+        for script in reversed(self._scripts):
+            is_test = script.kind is ScriptKind.TEST
+            if is_test and any(name.startswith(f"{script.package}-") for name in broken):
+                return self._of_script(script)
+        built = self._last(ScriptKind.BUILD, with_package=True)
+        if built is None:
+            return Culprit("", "", "rattler-build", engine)
+        # the check of a package's content prints nothing
+        return Culprit(
+            built.package, built.build_string, f"test of {built.package} {built.build_string}", engine
+        )
+
+    def _last(self, kind: ScriptKind, *, with_package: bool = False) -> Script | None:
+        """Return the script of a kind that began last; ``with_package``: except the staging."""
+        for script in reversed(self._scripts):
+            if script.kind is kind and (script.package or not with_package):
+                return script
+        return None
+
+    def _of_script(self, script: Script) -> Culprit:
+        what = f"{script.kind.value} of {script.package} {script.build_string}".rstrip()
+        if not script.package:
+            what = f"staging of {self._staged}"
+        lines = [*self._scripts[script], *self._scripts.get(ENGINE, ())]
+        return Culprit(script.package, script.build_string, what, lines)

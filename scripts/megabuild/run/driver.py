@@ -16,7 +16,7 @@ from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
 from megabuild.plan.estimate import keep_last_run
-from megabuild.plan.plan import Plan
+from megabuild.plan.plan import Method, Plan
 from megabuild.plan.planning import compare_with_disk, make_plan
 from megabuild.run import store_transfer
 from megabuild.run.attempt import RunContext
@@ -32,7 +32,7 @@ from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary, install_line, name_of_test, package_results
 from megabuild.run.work_folders import separate_work
 from megabuild.status.reading import read_run_state
-from megabuild.status.record import PackageState
+from megabuild.status.record import PackageState, RunStatus
 from megabuild.status.show import progress_of
 from megabuild.status.status import Status, logger
 from megabuild.store import published
@@ -58,7 +58,7 @@ class Driver:
         self._show_plan()
         if self._plan.is_done:
             last = read_run_state(plan.options.state).record
-            status.keeps_file = last is not None and last.status == "done"
+            status.keeps_file = last is not None and last.status is RunStatus.DONE
         else:
             log.become_latest()
             logger.info("log: %s", display(log.path))
@@ -134,7 +134,7 @@ class Driver:
 
         budget = Budget(plan.jobs.count, tasks=_AT_ONCE)
         for task in plan.missing_tasks:
-            if task.how == "nothing":
+            if task.method is Method.NOTHING:
                 error = BuildError(task.reason)
                 error.packages = frozenset(task.file_names)
                 self._failed[task.name] = error
@@ -211,7 +211,7 @@ class Driver:
             seconds=round(time.monotonic() - self._began, 1),
             log=self._log.path,
             channel=options.packages,
-            staging=attempt.staging_decision.decision,
+            staging=attempt.staging_decision.use,
             staging_seconds=round(parser.staging_seconds, 1),
             swaps=parser.swaps,
             error=error,

@@ -14,7 +14,7 @@ from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
-from megabuild.plan.plan import Plan, Task
+from megabuild.plan.plan import Method, Plan, Task
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.graph import TaskResult, Work
 from megabuild.run.launcher import COMPILER_LAUNCHER
@@ -34,7 +34,7 @@ _FOLDER, _TORCH = "pyg", "pyg/torch"
 def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
     """Return the task that builds one extension for one Python, after the tests of that Python's PyTorch."""
     ours = (item.package for item in run.plan.items if item.package.python in (None, task.base_python))
-    cached = task.how == "compile" and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache")
+    cached = task.method is Method.COMPILE and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache")
     return Work(
         name=task.name,
         run=partial(_build, run, task, {}),

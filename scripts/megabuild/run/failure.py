@@ -13,6 +13,8 @@ from typing import Literal
 from groundwork.error_patterns import ErrorKind
 from groundwork.errors import (
     BuildError,
+    FailureDetails,
+    FailureKind,
     MegabuildError,
     OutOfMemoryError,
     OutOfSpaceError,
@@ -35,7 +37,8 @@ from groundwork.resources import (
     limited_memory,
 )
 from groundwork.text import counted, display, size
-from megabuild.engine.job import Outcome
+from megabuild.engine.job import Outcome, OutcomeKind
+from megabuild.run.build_output import SWAP
 
 _PHASE = "::megabuild:: phase "
 #: Network errors of libcurl, OpenSSL, glibc, Python (urllib, requests, httpx), conda, and reqwest in rattler-build.
@@ -63,8 +66,8 @@ _TABLE_ENDS = 6
 _ENVIRONMENT_BYTES = 200_000_000
 #: rattler-build's own report of a script's end, by the outcome's kind; a test's output is above it.
 _STATUS = {
-    "build": re.compile(r"Script failed with status (\d+)"),
-    "test": re.compile(
+    OutcomeKind.BUILD: re.compile(r"Script failed with status (\d+)"),
+    OutcomeKind.TEST: re.compile(
         r": PyRattlerBuildError: failed to run test: IO Error: Script failed with status (\d+)"
     ),
 }
@@ -132,29 +135,35 @@ class Failure:
     def _unlinked(self) -> bool:
         """Whether an environment was solved (rattler-build prints a table) but could not be created."""
         table = any(line.startswith("╰") for line in self.lines[-_TABLE_ENDS:])
-        return self.outcome.kind == "solve" and table
+        return self.outcome.kind is OutcomeKind.SOLVE and table
 
     def error(self) -> MegabuildError:
         """Return the error with its hint, and the details for ``--json``."""
         kind, error = self._resource_error() or self._other_error()
         first = self.first or FirstError(kind=ErrorKind.other, message="")
         shown = self._excerpt
-        error.failure = {
-            "kind": kind or first.kind,
-            "what": self.what,
-            "package": self.package,
-            "phase": self.phase,
-            "file": first.file,
-            "line": first.line or None,
-            "message": first.message or next(iter(reversed(shown)), self.outcome.message),
-            "excerpt": shown,
-            "command": first.command,
-            "outputs": first.outputs,
-            "log": str(self.log) if self.log else None,
-            "again": str(self.again) if self.again else None,
-            "enter": str(self.enter) if self.enter else None,
-        }
+        last = shown[-1] if shown else self.outcome.message
+        error.failure = FailureDetails(
+            kind=kind,
+            what=self.what,
+            package=self.package,
+            phase=self.phase,
+            file=first.file,
+            line=first.line or None,
+            message=first.message or last,
+            excerpt=shown,
+            command=first.command,
+            outputs=first.outputs,
+            log=self.log,
+            again=self.again,
+            enter=self.enter,
+        )
         return error
+
+    @property
+    def _tool(self) -> FailureKind:
+        """The tool that reported the first error."""
+        return FailureKind(self.first.kind.value) if self.first else FailureKind.OTHER
 
     @cached_property
     def _facts(self) -> ResourceFacts:
@@ -182,16 +191,16 @@ class Failure:
     def _complaint(self) -> Complaint:
         return find_complaint(self._step, self.first)
 
-    def _resource_error(self) -> tuple[str, MegabuildError] | None:
+    def _resource_error(self) -> tuple[FailureKind, MegabuildError] | None:
         match self._verdict:
             case Verdict.ordinary:
                 return None
             case Verdict.disk | Verdict.space | Verdict.file_limit as verdict:
-                return "disk", self._disk_error(verdict)
+                return FailureKind.DISK, self._disk_error(verdict)
             case Verdict.memory | Verdict.allocation as verdict:
-                return "memory", self._memory_error(verdict)
+                return FailureKind.MEMORY, self._memory_error(verdict)
             case Verdict.killed:
-                return "killed", self._killed_error()
+                return FailureKind.KILLED, self._killed_error()
             case never:
                 return assert_never(never)
 
@@ -252,44 +261,68 @@ class Failure:
         shown = not headline or any(self.first and self.first.message in line for line in self._excerpt)
         return "" if shown else f"\n{headline}"
 
-    def _other_error(self) -> tuple[str, MegabuildError]:
-        outcome, first, shown = self.outcome, self.first, self._shown()
-        cause = f": {first.headline}" if first else ""
-        if first and first.outputs and first.file.rpartition("/")[2] not in first.outputs:
-            # an error in a header or of a linker does not name the object
-            cause += f" ({first.outputs.split()[0]})"
-        # a package's test may test errors of networks: only what it printed about its failure counts
-        printed = self._excerpt if outcome.kind == "test" else self.lines
-        said = of_last_phase([*printed, *outcome.message.splitlines()])
-        if outcome.kind in ("test", "solve", "other") and (line := network_failed(said)):
-            return "network", ProviderError(
+    def _other_error(self) -> tuple[FailureKind, MegabuildError]:
+        shown = self._shown()
+        line = self._network_line()
+        if line:
+            return FailureKind.NETWORK, ProviderError(
                 f"{self.what}: network error: {line[:300]}{shown}",
                 f"run again when the network works: {_KEPT}",
             )
-        if outcome.kind == "test":
-            return "", PackageTestError(
-                f"{self.what}: the package was built, but its own test failed"
-                f"{cause or f' ({outcome.message})'}{shown}",
-                f"correct the recipe, then run again; the failed package is in {self.aside}",
-            )
-        if self._unlinked:
-            return "environment", BuildError(
-                f"{self.what}: rattler-build could not create a solved environment{shown}",
-                f"run again ({_KEPT}); if it recurs: python3 scripts/megabuild clean --kind downloads --apply",
-            )
-        if outcome.kind == "solve":
-            return "solve", PreflightError(
-                f"{self.what}: no set of packages satisfies an environment's requirements{shown}",
-                "compare the recipe's requirements with the provider's packages (--plan)",
-            )
-        if outcome.kind == "build" and self.phase == "swap":
-            return "", SwapRefused(
-                f"{self.what}: the Python swap stopped{cause}{shown}",
-                f"{_AGAIN}; as a last resort, delete {self.state}/tree to recompile libtorch",
-            )
-        reason = outcome.message if outcome.kind in ("other", "killed") else "the build script failed"
-        cause = cause if outcome.kind == "build" and cause else f": {reason}"
-        return "", BuildError(f"{self.what}{cause}{shown}", _AGAIN)
+        cause = self._headline()
+        match self.outcome.kind:
+            case OutcomeKind.TEST:
+                reason = cause or f" ({self.outcome.message})"
+                return self._tool, PackageTestError(
+                    f"{self.what}: the package was built, but its own test failed{reason}{shown}",
+                    f"correct the recipe, then run again; the failed package is in {self.aside}",
+                )
+            case OutcomeKind.SOLVE if self._unlinked:
+                return FailureKind.ENVIRONMENT, BuildError(
+                    f"{self.what}: rattler-build could not create a solved environment{shown}",
+                    f"run again ({_KEPT}); if it recurs: python3 scripts/megabuild clean --kind downloads --apply",
+                )
+            case OutcomeKind.SOLVE:
+                return FailureKind.SOLVE, PreflightError(
+                    f"{self.what}: no set of packages satisfies an environment's requirements{shown}",
+                    "compare the recipe's requirements with the provider's packages (--plan)",
+                )
+            case OutcomeKind.BUILD if self.phase == SWAP:
+                return self._tool, SwapRefused(
+                    f"{self.what}: the Python swap stopped{cause}{shown}",
+                    f"{_AGAIN}; as a last resort, delete {self.state}/tree to recompile libtorch",
+                )
+            case OutcomeKind.BUILD | OutcomeKind.OK:
+                reason = cause or ": the build script failed"
+                return self._tool, BuildError(f"{self.what}{reason}{shown}", _AGAIN)
+            case OutcomeKind.OTHER | OutcomeKind.KILLED:
+                return self._tool, BuildError(f"{self.what}: {self.outcome.message}{shown}", _AGAIN)
+            case never:
+                assert_never(never)
+
+    def _headline(self) -> str:
+        """Return the first error after a colon, with ninja's output if the error does not name it."""
+        first = self.first
+        if first is None:
+            return ""
+        if first.outputs and first.file.rpartition("/")[2] not in first.outputs:
+            # an error in a header or of a linker does not name the object
+            return f": {first.headline} ({first.outputs.split()[0]})"
+        return f": {first.headline}"
+
+    def _network_line(self) -> str:
+        """Return the line with which rattler-build or a test reports a network error, or an empty string."""
+        match self.outcome.kind:
+            case OutcomeKind.TEST:
+                # a package's test may test errors of networks: only what it printed about its failure counts
+                printed: Sequence[str] = self._excerpt
+            case OutcomeKind.SOLVE | OutcomeKind.OTHER:
+                printed = self.lines
+            case OutcomeKind.BUILD | OutcomeKind.KILLED | OutcomeKind.OK:
+                return ""
+            case never:
+                assert_never(never)
+        return network_failed(of_last_phase([*printed, *self.outcome.message.splitlines()]))
 
     def _shown(self) -> str:
         """Return the lines below the headline: an excerpt, the log's path, and programs to reproduce the failure."""

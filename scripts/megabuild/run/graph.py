@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from groundwork.errors import BuildError, MegabuildError, OutOfMemoryError
+from groundwork.errors import BuildError, FailureKind, MegabuildError, OutOfMemoryError
 from groundwork.jobs import Budget
 from groundwork.text import Sign, counted
 from megabuild.engine.archive import Archive
@@ -23,6 +23,8 @@ Need: TypeAlias = "str | tuple[str, ...]"
 _POLL_SECONDS = 0.25
 #: Seconds before the retry after a network error.
 NETWORK_PAUSE = 30.0
+#: Failures that may not recur.
+_PASSING = frozenset({FailureKind.NETWORK, FailureKind.KILLED, FailureKind.ENVIRONMENT})
 
 
 class Stopped(Exception):
@@ -199,19 +201,25 @@ class Graph:
         soon, a program may have been killed by mistake, and two processes of rattler-build may have unpacked the same
         package at the same time.
         """
-        how, kind = "", error.failure["kind"] if error.failure else ""
+        retry = self._prepare_retry(work, error)
+        if not retry:
+            self._fail(work, error)
+            return
+        logger.warning("%s: %s", error.message.splitlines()[0], retry)
+        self._waiting.append(work)
+
+    def _prepare_retry(self, work: Work, error: MegabuildError) -> str:
+        """Halve the jobs, or set the time of the retry; return what happens next, or "" if a retry cannot help."""
         if isinstance(error, OutOfMemoryError) and error.fewer_jobs_help:
             jobs = work.budget.halve()
-            how = f"retrying with {counted(jobs, 'job')}" if jobs else ""
-        elif work.name not in self._retried and kind in ("network", "killed", "environment"):
-            pause = NETWORK_PAUSE if kind == "network" else 0.0
-            self._retried[work.name] = time.monotonic() + pause
-            how = f"retrying in {pause:.0f} s" if pause else "retrying"
-        if how:
-            logger.warning("%s: %s", error.message.splitlines()[0], how)
-            self._waiting.append(work)
-        else:
-            self._fail(work, error)
+            return f"retrying with {counted(jobs, 'job')}" if jobs else ""
+        if work.name in self._retried or error.failure is None or error.failure.kind not in _PASSING:
+            return ""
+        if error.failure.kind is not FailureKind.NETWORK:
+            self._retried[work.name] = time.monotonic()
+            return "retrying"
+        self._retried[work.name] = time.monotonic() + NETWORK_PAUSE
+        return f"retrying in {NETWORK_PAUSE:.0f} s"
 
     def _fail(self, work: Work, why: MegabuildError) -> None:
         why.packages = why.packages or frozenset(work.packages)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from groundwork import channel_folder, files
 from groundwork.errors import BuildError, MegabuildError
+from groundwork.exhaustive import assert_never
 from groundwork.progress import title
 from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
@@ -17,7 +18,7 @@ from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import Place
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.run.attempt import BROKEN, Attempt
-from megabuild.run.build_output import BuildStep
+from megabuild.run.build_output import BuildStep, StepKind
 from megabuild.run.shelf import Shelf
 from megabuild.status.record import PackageState
 from megabuild.status.status import logger
@@ -80,26 +81,30 @@ class PackageBuild:
     def _take(self, steps: Iterable[BuildStep]) -> None:
         for step in steps:
             self._show(step)
-            if step.kind != "count":
+            if step.kind is not StepKind.COUNT:
                 self._look()
         self._look()
 
     def _show(self, step: BuildStep) -> None:
         """Show a step of the build scripts in the status."""
-        attempt, row = self._attempt, self._attempt.row
-        if step.kind == "count":
-            row.advance(step.done, step.total)
-        elif step.kind == "phase":
-            attempt.phase = step.phase
-            label = title(step.package or attempt.run.plan.staged_name, step.python, step.phase)
-            row.phase(label)
-        elif step.kind == "package":
-            output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
-            row.phase(title(step.package, step.python, "build script"), level=logging.DEBUG)
-        else:  # a test names its package without the build string
-            row.phase(f"testing {attempt.name}")
-            tested = [name for name, package in self.missing.items() if package.name == step.package]
-            attempt.run.status.set_packages(tested, PackageState.TESTING)
+        attempt = self._attempt
+        row = attempt.row
+        match step.kind:
+            case StepKind.COUNT:
+                row.advance(step.done, step.total)
+            case StepKind.PHASE:
+                attempt.phase = step.phase
+                label = title(step.package or attempt.run.plan.staged_name, step.python, step.phase)
+                row.phase(label)
+            case StepKind.PACKAGE:
+                output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
+                row.phase(title(step.package, step.python, "build script"), level=logging.DEBUG)
+            case StepKind.TEST:  # it names its package without the build string
+                row.phase(f"testing {attempt.name}")
+                tested = [name for name, package in self.missing.items() if package.name == step.package]
+                attempt.run.status.set_packages(tested, PackageState.TESTING)
+            case never:
+                assert_never(never)
 
     def _look(self) -> None:
         """Report new packages in the output folder."""

@@ -14,6 +14,7 @@ from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Plan
 from megabuild.plan.plan_report import staging_sentence
 from megabuild.plan.planning import compare_with_disk
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.build_output import Parser
 from megabuild.run.graph import TaskResult, Work
@@ -48,7 +49,7 @@ class PyTorchBuild:
     def _build(self, jobs: int, stop: threading.Event) -> TaskResult:
         """Build the missing packages; retry with a new staging if the swap refuses a tree that was reused unchecked."""
         result = self._attempt(jobs, stop)
-        if isinstance(result.error, SwapRefused) and self.plan.staging_decision.decision == "reuse":
+        if isinstance(result.error, SwapRefused) and self.plan.staging_decision.use is TreeUse.REUSE:
             output_folder.drop_stagings(self.plan.options.state / "out")
             headline = result.error.message.splitlines()[0]
             logger.warning("%s: retrying: staging runs again with the tree's objects", headline)

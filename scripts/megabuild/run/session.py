@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 
 from filelock import Timeout
 
@@ -17,6 +18,7 @@ from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
 from megabuild.run.summary import LATEST, ResultStatus, Summary
 from megabuild.run.work_folders import remove_work
+from megabuild.status.record import RunStatus
 from megabuild.status.status import Status, logger
 
 
@@ -48,26 +50,41 @@ def execute(plan: Plan, status: Status) -> Summary:
             )
         except Exception as error:
             failed = error
-        end, code, message = "done", 0, ""
+        end = _end_of(failed, log.mask)
         if failed is not None:
-            end = "interrupted" if isinstance(failed, (Interrupted, DeadlineError)) else "failed"
-            if isinstance(failed, MegabuildError):
-                code, message = failed.exit_code, log.mask(failed.message)
-            else:
-                code, message = os.EX_SOFTWARE, log.mask(f"{type(failed).__name__}: {failed}")
-            log.write("driver", f"error: {message}")
-        summary = run.summary(message)
-        if end == "done" and not summary.ok:
-            end, code = "failed", BuildError.exit_code
+            log.write("driver", f"error: {end.message}")
+        summary = run.summary(end.message)
+        if failed is None and not summary.ok:
+            end = _End(status=RunStatus.FAILED, exit_code=BuildError.exit_code)
         # after an error, report that one rather than a full disk
         with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
             run.note_channels()
             if any(row.status is not ResultStatus.SKIPPED for row in summary.packages):
                 summary.write(options.state / LATEST)
-        status.end(end, message, code, summary.seconds)
+        status.end(end.status, end.message, end.exit_code, summary.seconds)
         if failed is not None:
             raise failed
     return summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """The end of a run, as its record tells it."""
+
+    status: RunStatus
+    exit_code: int
+    message: str = ""  #: without secrets
+
+
+def _end_of(failed: Exception | None, mask: Mask) -> _End:
+    if failed is None:
+        return _End(status=RunStatus.DONE, exit_code=0)
+    if isinstance(failed, (Interrupted, DeadlineError)):
+        return _End(status=RunStatus.INTERRUPTED, exit_code=failed.exit_code, message=mask(failed.message))
+    if isinstance(failed, MegabuildError):
+        return _End(status=RunStatus.FAILED, exit_code=failed.exit_code, message=mask(failed.message))
+    message = mask(f"{type(failed).__name__}: {failed}")
+    return _End(status=RunStatus.FAILED, exit_code=os.EX_SOFTWARE, message=message)
 
 
 def _remove_unfinished(options: Options) -> None:

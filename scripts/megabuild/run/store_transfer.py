@@ -16,6 +16,7 @@ from megabuild.plan import store_lookup, tree_reuse
 from megabuild.plan.fingerprint import inherits
 from megabuild.plan.plan import Plan, PlanItem, Stored
 from megabuild.plan.planning import compare_with_disk
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.status.record import PackageState
 from megabuild.status.status import Status, logger
 from megabuild.store import published, tree_archive
@@ -108,7 +109,7 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
                 _put_file(
                     store, store_lookup.package_key(plan.options, item), path, item.package.id.label, status
                 )
-        finished = plan.stages and not plan.missing and plan.staging_decision.decision == "reuse"
+        finished = plan.stages and not plan.missing and plan.staging_decision.use is TreeUse.REUSE
         if finished and not _has_record(store, key := store_lookup.staging_key(plan)):
             what, state = f"the finished {plan.staged_name}", plan.options.state
             with files.scratch(state) as aside:

@@ -12,12 +12,13 @@ from typing import Any
 
 import megabuild
 from groundwork import files
-from groundwork.errors import BuildError, MegabuildError
+from groundwork.errors import BuildError, FailureDetails, MegabuildError
 from groundwork.exhaustive import assert_never
 from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.plan.plan import Plan
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.store.published import is_published, records
 
 #: In a state folder: the summary of the last run with work to do.
@@ -88,19 +89,24 @@ class Summary:
     seconds: float  #: duration of the run
     log: Path  #: the run's log file
     channel: Path  #: the channel of published packages
-    staging: str = ""  #: the decision about staging, ``fresh``, ``reuse``, ``resume`` or ``recompile``
+    staging: TreeUse = TreeUse.NONE  #: the use of the former compile
     staging_seconds: float = 0.0  #: duration of libtorch's compile, 0 if it was reused
     #: per Python: ninja steps after the swap and core objects among them
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     error: str = ""  #: the run's error, or empty
     use: str = ""  #: command that installs the packages, or empty
-    #: details of each failed task (docs/json.md)
-    failures: tuple[Mapping[str, object], ...] = ()
+    failures: tuple[FailureDetails, ...] = ()  #: of each failed task
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary for JSON."""
-        packages = [row.to_dict() for row in self.packages]
-        return {**asdict(self), "packages": packages, "log": str(self.log), "channel": str(self.channel)}
+        values = {
+            "packages": [row.to_dict() for row in self.packages],
+            "log": str(self.log),
+            "channel": str(self.channel),
+            "staging": self.staging.value,
+            "failures": [failure.to_dict() for failure in self.failures],
+        }
+        return asdict(self) | values
 
     def write(self, path: Path) -> None:
         """Write the summary as JSON, atomically."""
@@ -132,7 +138,7 @@ class Summary:
         if ResultStatus.BUILT not in statuses:
             return end
         earlier = []
-        if self.staging == "resume":
+        if self.staging is TreeUse.RESUME:
             earlier.append("compiled objects")
         reused = statuses.count(ResultStatus.SKIPPED)
         if reused:

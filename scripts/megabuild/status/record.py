@@ -42,11 +42,26 @@ class PackageState(str, Enum):
     FAILED = "failed"
 
 
+class RunStatus(str, Enum):
+    """The stage of a run, or its end."""
+
+    PREPARING = "preparing"
+    CHECKING = "checking"
+    BUILDING = "building"
+    DONE = "done"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the run has ended by itself, without being killed."""
+        return self in (RunStatus.DONE, RunStatus.FAILED, RunStatus.INTERRUPTED)
+
+
 class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild/run-state"):
     format_version: Literal[4] = 4
     config: str  #: the run's name
-    #: ``preparing``, ``checking``, ``building``; then ``done``, ``failed`` or ``interrupted``
-    status: str = "checking"
+    status: RunStatus = RunStatus.CHECKING
     began: float = 0.0
     updated: float = 0.0
     log: str = ""
@@ -67,7 +82,7 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     @property
     def ended(self) -> bool:
         """Whether the run ended by itself, without being killed."""
-        return self.status in ("done", "failed", "interrupted")
+        return self.status.is_end
 
 
 #: Made at import: msgspec resolves a class at its first use, which two threads must not do at once.

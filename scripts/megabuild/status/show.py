@@ -12,7 +12,7 @@ from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import counted, display, duration, plain, plain_lines, size
 from megabuild.status.reading import RunState, Standing
-from megabuild.status.record import Activity, PackageState, RunRecord
+from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 
 _DAY = 20 * 3600.0
 _MOST_ROWS, _MOST_ERROR_LINES = 8, 24
@@ -22,7 +22,7 @@ _RESUME = f"{_INDENT}run the same command again to continue"
 
 def run_line(record: RunRecord, now: float) -> str:
     """Return the line of the whole run: ``building, 3:07 min so far, 22 min left, ends 18:40``."""
-    parts = [record.status, f"{duration(max(0.0, now - record.began))} so far"]
+    parts = [record.status.value, f"{duration(max(0.0, now - record.began))} so far"]
     if record.seconds_left is not None:
         left = max(0.0, record.seconds_left - max(0.0, now - record.updated))
         parts += [f"{duration(left)} left", f"ends {clock(now + left, now)}"]
@@ -67,7 +67,9 @@ def progress_of(record: RunRecord) -> str:
     for activity in record.activities:
         if activity.total:
             return f"at {activity.done:,} of {activity.total:,} ({plain(activity.what)})"
-    return f"at {plain(record.activities[0].what)}" if record.activities else f"while {plain(record.status)}"
+    if record.activities:
+        return f"at {plain(record.activities[0].what)}"
+    return f"while {record.status.value}"
 
 
 def run_lines(run: RunState, now: float) -> list[str]:
@@ -80,8 +82,8 @@ def run_lines(run: RunState, now: float) -> list[str]:
         return [f"{name}: died {progress_of(record)}, {clock(record.updated, now)}", *log, _RESUME]
     if run.standing is Standing.ENDED:
         code = f", exit code {record.exit_code}" if record.exit_code else ""
-        took = f"{plain(record.status)} after {duration(record.updated - record.began)}"
-        interrupted = record.status == "interrupted"
+        took = f"{record.status.value} after {duration(record.updated - record.began)}"
+        interrupted = record.status is RunStatus.INTERRUPTED
         error = [] if interrupted else plain_lines(record.error).split("\n")[:_MOST_ERROR_LINES]
         lines = [f"{name}: {took}{code}, {clock(record.updated, now)}"]
         lines += [_INDENT + line for line in error]

@@ -21,7 +21,7 @@ import psutil
 from groundwork.machine import disk_free, measure, tree_memory
 from groundwork.progress import WARNING, Preparing
 from megabuild.status import record as state_file
-from megabuild.status.record import Activity, PackageState, RunRecord
+from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 
 PHASE = 15
 logging.addLevelName(PHASE, "PHASE")
@@ -54,7 +54,8 @@ class Task(AbstractContextManager["Task"]):
         self.idle()
         with self._status.lock:
             record = self._status.record
-            record.status = "building" if record.status == "checking" else record.status
+            if record.status is RunStatus.CHECKING:
+                record.status = RunStatus.BUILDING
             self._activity = Activity(task=self.name, what=what, since=time.time(), total=total, unit=unit)
             record.activities.append(self._activity)
         logger.log(level or self.level, what, extra={"begins_phase": True})
@@ -106,7 +107,7 @@ class Status:
                 name: PackageState.THERE if exists else PackageState.WAITING
                 for name, exists in packages.items()
             }
-            self.record.status = "checking"
+            self.record.status = RunStatus.CHECKING
             self._expected, self._began = expected, monotonic()
 
     @property
@@ -134,7 +135,7 @@ class Status:
             logger.log(level, what.removeprefix(WARNING))
             return
         with self.lock:
-            self.record.status = "preparing"
+            self.record.status = RunStatus.PREPARING
             is_new = what.what not in self._preparing
             task = self._preparing.setdefault(what.what, self.task(what.what, level=PHASE))
         if is_new:
@@ -165,7 +166,7 @@ class Status:
         if self._is_published:
             self.publish()
 
-    def end(self, status: str, error: str, exit_code: int, seconds: float) -> None:
+    def end(self, status: RunStatus, error: str, exit_code: int, seconds: float) -> None:
         """Write the final record; ``seconds``: the run's duration."""
         with self.lock:
             now = self.record

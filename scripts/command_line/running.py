@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -19,13 +20,12 @@ from groundwork.errors import Interrupted, MegabuildError
 from groundwork.progress import WARNING
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
-from megabuild.plan import store_lookup
 from megabuild.plan.options import Options, objects_lock
-from megabuild.plan.plan import Plan
-from megabuild.plan.plan_report import plan_result
-from megabuild.plan.planning import make_plan
+from megabuild.plan.planning import preview_plan, survey_plan
 from megabuild.providers.environment import Pending
 from megabuild.run.log_archive import LogArchive
+from megabuild.run.outlook import Outlook, look_ahead
+from megabuild.run.plan_report import plan_result
 from megabuild.status.status import Status
 from megabuild.store import published
 
@@ -84,7 +84,7 @@ def run_configs(
     return _with_logs(result, archive, console) if archive else result
 
 
-def _log_archive(plans: Mapping[str, Plan | Exception], *, wanted: bool) -> LogArchive | None:
+def _log_archive(plans: Mapping[str, Outlook | Exception], *, wanted: bool) -> LogArchive | None:
     """Return the archive of the logs that are written from now on; None if no config can be built."""
     options = [plan.options for plan in plans.values() if not isinstance(plan, Exception)]
     if not wanted or not options:
@@ -114,9 +114,9 @@ def _zip_logs(archive: LogArchive, lines: Sequence[str], console: Console) -> Pa
 
 def _survey(
     options: Mapping[str, Callable[[], Options]], console: Console, *, plan_only: bool
-) -> dict[str, Plan | Exception]:
+) -> dict[str, Outlook | Exception]:
     """Plan all configs before the first one is built; return the plan or the exception of each."""
-    plans: dict[str, Plan | Exception] = {}
+    plans: dict[str, Outlook | Exception] = {}
     with Screen(console, what="planning") as screen:
         for number, (name, options_of) in enumerate(options.items()):
             if len(options) > 1:
@@ -128,7 +128,7 @@ def _survey(
     return plans
 
 
-def _planned_result(plan: Plan | Exception) -> Result:
+def _planned_result(plan: Outlook | Exception) -> Result:
     if isinstance(plan, Exception):
         raise plan
     return plan_result(plan)
@@ -152,7 +152,7 @@ class _Need:
         )
 
 
-def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
+def overview_lines(plans: Mapping[str, Outlook | Exception]) -> list[str]:
     """Return a table of configs before they are built, with their sum, and the error of each that cannot be built."""
     rows, errors = [], []
     needs: list[_Need] = []
@@ -161,7 +161,7 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
             rows.append((name, "cannot be built", "", "", ""))
             errors += ["", f"{Sign.failed} {name}: {plan}"]
             continue
-        left = store_lookup.when_fetched(plan)
+        left = plan.progress.when_fetched()
         count = len(left.missing) + sum(len(task.packages) for task in left.missing_tasks)
         work = f"build {counted(count, 'package')}" if count else "nothing: all exist"
         needs.append(_need(plan) if count else _Need())
@@ -173,9 +173,10 @@ def overview_lines(plans: Mapping[str, Plan | Exception]) -> list[str]:
     return [*table(("config", "will", "download", "disk", "time"), rows, right=frozenset({2, 3, 4})), *errors]
 
 
-def _need(plan: Plan) -> _Need:
+def _need(outlook: Outlook) -> _Need:
     """Return the figures of a plan. Downloads from a channel that is no folder here are known to its server only."""
-    estimate = plan.estimate
+    plan = outlook.plan
+    estimate = outlook.estimate
     pending = plan.environment.pending or Pending()
     need = _Need(
         download=pending.download,
@@ -256,12 +257,13 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
         return result
 
 
-def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Plan:
+def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Outlook:
     """Make the plan, and show the progress of the providers; with ``plan_only``, an unreachable channel is a note."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"before preparing {options.run_name}")
     with _cache_in_use(options):
-        return make_plan(options, screen.note, only_plan=True, without_channel=plan_only)
+        plan = preview_plan(options, screen.note) if plan_only else survey_plan(options, screen.note)
+        return look_ahead(plan, os.environ, screen.note)
 
 
 def _cache_in_use(options: Options) -> AbstractContextManager[None]:

@@ -172,8 +172,8 @@ def build(folder: Path) -> None:
         time.sleep(0.1)
     planning.__dict__["choose_provider"] = tiny.provider(folder / "channel")
     one = tiny.Tiny(output=folder / "output", channel=folder / "channel", root=folder / "root")
-    plan = one.plan()
-    execute(plan, Status(plan.options.run_name, plan.options.state))
+    outlook = one.outlook()
+    execute(outlook, Status(outlook.options.run_name, outlook.options.state))
 
 
 def look_built(folder: Path) -> dict[str, str]:

@@ -22,6 +22,8 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan.options import Options
 from megabuild.plan.planning import make_plan
 from megabuild.plan.torch_version import with_torch
+from megabuild.run.outlook import look_ahead
+from megabuild.run.progress import Progress
 from megabuild.run.session import execute
 from megabuild.status.status import Status
 
@@ -67,16 +69,16 @@ def test_libtorch_is_compiled_once_and_none_of_its_files_is_in_a_wheel(
         make_plan(options(repository, tree, None), print)
     asked = options(repository, tree, VERSION)
     try:
-        plan = make_plan(asked, print)
+        outlook = look_ahead(make_plan(asked, print), {}, print)
     except ProviderError as error:
         pytest.skip(error.message)
-    summary = execute(plan, Status(plan.options.run_name, plan.options.state))
+    summary = execute(outlook, Status(asked.run_name, asked.state))
     assert summary.ok
     assert {row.package.version for row in summary.packages} == {VERSION}
     names = sorted(row.package.name for row in summary.packages)
     assert names == ["libtorch", *["pytorch"] * len(PYTHONS), "pytorch-cpu"]
     assert asked.packages.name == f"{CONFIG}-{VERSION}-rehearsal"
-    assert not make_plan(asked, print).missing
+    assert not Progress.read(make_plan(asked, print)).missing
 
     assert set(summary.swaps) == set(PYTHONS)
     assert [swap["core"] for swap in summary.swaps.values()] == [0, 0]

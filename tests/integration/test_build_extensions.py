@@ -24,7 +24,7 @@ from megabuild.configs.config import load
 from megabuild.engine.supervisor import strays
 from megabuild.plan import extensions, planning
 from megabuild.plan.options import Options
-from megabuild.plan.plan_report import plan_document, plan_lines
+from megabuild.run.plan_report import plan_document, plan_lines
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task
 from pyg_extensions import find_wheel
@@ -250,10 +250,10 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
 def test_the_plan_says_what_becomes_of_every_extension(tiny: TinyPyg) -> None:
     assert not tiny.plan(rehearse=True).extensions
     assert not tiny.plan(pyg="none").extensions
-    plan = tiny.plan(pythons=("3.11",), extensions=("torch_scatter",))
-    (line,) = (line for line in plan_lines(plan) if line.startswith("pytorch_scatter 2.1.2 py3.11  "))
+    outlook = tiny.outlook(pythons=("3.11",), extensions=("torch_scatter",))
+    (line,) = (line for line in plan_lines(outlook) if line.startswith("pytorch_scatter 2.1.2 py3.11  "))
     assert "compile" in line
-    document = json.loads(json.dumps(plan_document(plan)))["extensions"]
+    document = json.loads(json.dumps(plan_document(outlook)))["extensions"]
     assert [task["how"] for task in document["tasks"]] == ["compile"]
     with pytest.raises(UsageError, match="nosuch"):
         tiny.plan(extensions=("nosuch",))

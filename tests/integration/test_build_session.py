@@ -93,10 +93,10 @@ def test_a_second_run_has_nothing_to_do_and_the_plan_knows_what_the_first_took(
     assert published(built) == before
     assert len(before) == 3
     assert not built.phases()
-    assert built.plan().estimate.hours == 0
+    assert built.outlook().estimate.hours == 0
     elsewhere, cache = replace(built, output=tmp_path / "elsewhere"), built.output / "cache"
-    assert elsewhere.plan(cache=cache).estimate.hours * 3600 == pytest.approx(first[1].seconds, abs=5.0)
-    of_one = elsewhere.plan(cache=cache, pythons=("3.12",)).estimate
+    assert elsewhere.outlook(cache=cache).estimate.hours * 3600 == pytest.approx(first[1].seconds, abs=5.0)
+    of_one = elsewhere.outlook(cache=cache, pythons=("3.12",)).estimate
     assert of_one.hours * 3600 > 30, "a run for another number of Pythons is no measure"
 
 
@@ -163,9 +163,9 @@ def test_a_source_that_is_brought_is_compiled_once_until_it_changes(tiny: Tiny, 
     tree.mkdir()
     (tree / "version.txt").write_text("1.0\n")
     assert tiny.run(torch_source=tree, pythons=("3.12",)).ok
-    assert not tiny.plan(torch_source=tree, pythons=("3.12",)).missing
+    assert not tiny.outlook(torch_source=tree, pythons=("3.12",)).progress.missing
     (tree / "t2.c").write_text("int changed;\n")
-    decided = tiny.plan(torch_source=tree, pythons=("3.12",)).staging_decision
+    decided = tiny.outlook(torch_source=tree, pythons=("3.12",)).progress.tree
     assert (decided.use, "source tree" in str(decided)) == (TreeUse.RESUME, True)
 
 
@@ -181,7 +181,7 @@ def test_a_new_version_of_a_dependency_recompiles_and_says_which(
     monkeypatch.delenv("TINY_STAGING_FAIL")
     with monkeypatch.context() as back:
         back.setattr(planning, "choose_provider", provider(built.channel))
-        assert not built.plan().missing, "published packages stay"
+        assert not built.outlook().progress.missing, "published packages stay"
     assert built.run().ok
     assert decision(built)[0] == "resume"
 

@@ -28,6 +28,7 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.choose_isolation import rehearsal_image
 from megabuild.run.launcher import LAUNCHER_FILES
+from megabuild.run.outlook import look_ahead
 from megabuild.run.session import execute
 from megabuild.status.status import Status
 
@@ -221,7 +222,8 @@ def run(tiny: Tiny, name: str, *, own: bool = True) -> str:
     cache, engine = tiny.output.parent / "cache", os.environ["TINY_ENGINE"]
     options = tiny.options(cache=cache, engine=Engine(engine), pythons=("3.12",), own=own)
     options = replace(options, config=load(tiny.root, name))
-    execute(planning.make_plan(options, lambda text: None), Status(options.run_name, options.state))
+    plan = planning.make_plan(options, lambda text: None)
+    execute(look_ahead(plan, {}, print), Status(options.run_name, options.state))
     return (options.state / "logs" / "latest.log").read_text()
 
 

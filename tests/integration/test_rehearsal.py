@@ -23,9 +23,9 @@ from megabuild.engine import archive
 from megabuild.engine.archive import check_owners
 from megabuild.isolation.engine import Engine
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
 from megabuild.plan.planning import make_plan
 from megabuild.providers.local.interpreters import find
+from megabuild.run.outlook import Outlook, look_ahead
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 from megabuild.status.status import Status, script_lines
@@ -40,7 +40,7 @@ class Rehearsal:
     """One finished rehearsal."""
 
     options: Options
-    plan: Plan
+    outlook: Outlook
     summary: Summary
     sentences: Sequence[str]
     lines: Sequence[str]  #: of the build scripts
@@ -51,7 +51,7 @@ class Rehearsal:
 
     @property
     def pythons(self) -> set[str | None]:
-        return {item.package.python for item in self.plan.items if item.package.name == "pytorch"}
+        return {item.package.python for item in self.outlook.plan.items if item.package.name == "pytorch"}
 
     def ninja(self, *words: str) -> str:
         command = ["ninja", "-C", str(self.build), *words]
@@ -59,12 +59,12 @@ class Rehearsal:
 
 
 def rehearse(options: Options) -> Rehearsal:
-    plan = make_plan(options, print)
+    outlook = look_ahead(make_plan(options, print), {}, print)
     script_lines.setLevel(logging.INFO)
     with kept_sentences() as seen, kept_sentences(script_lines) as printed:
-        summary = execute(plan, Status(plan.options.run_name, plan.options.state))
+        summary = execute(outlook, Status(options.run_name, options.state))
     sentences, lines = ([record.getMessage() for record in records] for records in (seen, printed))
-    return Rehearsal(options=options, plan=plan, summary=summary, sentences=sentences, lines=lines)
+    return Rehearsal(options=options, outlook=outlook, summary=summary, sentences=sentences, lines=lines)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Reh
 def test_every_output_is_there_is_what_the_plan_said_and_was_tested(rehearsal: Rehearsal) -> None:
     assert rehearsal.summary.ok
     made = [row.package for row in rehearsal.summary.packages]
-    assert made == [item.package.id for item in rehearsal.plan.items]
+    assert made == [item.package.id for item in rehearsal.outlook.plan.items]
     names = [package.name for package in made]
     counts = {name: names.count(name) for name in names}
     pythons = len(rehearsal.options.pythons)
@@ -98,7 +98,9 @@ def test_every_output_is_there_is_what_the_plan_said_and_was_tested(rehearsal: R
     assert all(swap["core"] == 0 for swap in rehearsal.summary.swaps.values())
     assert all(swap["steps"] > 0 for python, swap in rehearsal.summary.swaps.items() if python != "3.12")
     repodata = json.loads((rehearsal.options.packages / "linux-64" / "repodata.json").read_text())
-    assert set(repodata["packages.conda"]) == {item.package.file_name for item in rehearsal.plan.items}
+    assert set(repodata["packages.conda"]) == {
+        item.package.file_name for item in rehearsal.outlook.plan.items
+    }
     assert {text.split()[1] for text in rehearsal.sentences if ": tested in" in text} == set(names)
     check_owners(archive.read(Path(row.path)) for row in rehearsal.summary.packages)
 
@@ -151,7 +153,7 @@ def test_the_engine_copies_no_tree_and_its_log_has_a_time_on_every_line(rehearsa
 
 def test_a_second_run_does_nothing(rehearsal: Rehearsal) -> None:
     again = rehearse(rehearsal.options)
-    assert not again.plan.missing
+    assert not again.outlook.progress.missing
     assert {row.status for row in again.summary.packages} == {"skipped"}
     assert again.summary.seconds < 5
 

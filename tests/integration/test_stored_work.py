@@ -110,7 +110,7 @@ def test_a_tree_for_another_place_is_not_taken_and_nothing_is_stored_unasked(
 ) -> None:
     stored = sorted((tmp_path / "store").rglob("*"))
     second = Tiny(output=tmp_path / "second", channel=first.channel)
-    assert not second.plan().stored.packages
+    assert not second.outlook().progress.stored.packages
     assert second.run().ok
     assert len(compiled(second)) == len(packages(first))
     assert sorted((tmp_path / "store").rglob("*")) == stored

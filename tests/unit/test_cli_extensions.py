@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_method, render_tasks
 from megabuild.plan.plan import Method, Task
-from megabuild.plan.plan_report import extension_lines
+from megabuild.run.plan_report import extension_lines
+from megabuild.run.progress import Progress
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
 
@@ -41,7 +43,10 @@ def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled_or_left
 ) -> None:
     made = planned(repository, mode="auto")
     assert [task.method for task in made] == [Method.REPACKAGE, Method.COMPILE]
-    cluster, why = (line for line in extension_lines(made) if line.startswith("pytorch_cluster"))
+    nothing_exists = Progress(plan=cast(Any, None))
+    cluster, why = (
+        line for line in extension_lines(made, nothing_exists) if line.startswith("pytorch_cluster")
+    )
     assert cluster.endswith("compile")
     assert "3.12" in why
     assert planned(repository, mode="prebuilt")[1].method is Method.NOTHING

@@ -26,8 +26,9 @@ from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.configs.config import available
 from megabuild.plan.options import Options, objects_lock
-from megabuild.plan.plan import Estimate, Plan
 from megabuild.run import session
+from megabuild.run.estimate import Estimate
+from megabuild.run.outlook import Outlook
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
 from megabuild.status.record import PackageState
 from megabuild.status.status import Status, script_lines
@@ -52,7 +53,7 @@ class Runs:
         self.plans: dict[str, Act] = {}  # extra actions while planning
         self.incomplete: set[str] = set()  # configs with a failed package
 
-    def plan(self, options: Options, *_: object, **how: bool) -> FakePlan:
+    def plan(self, options: Options, *_: object) -> FakePlan:
         for lock in (in_use.SHARED, *options.unpacked_names, *map(objects_lock, options.objects_names)):
             with in_use.exclusive_lock(options.cache, lock) as free:
                 assert not free, "clean would remove files in use"
@@ -85,7 +86,9 @@ def plan_result(plan: FakePlan, *, verbose: bool = False) -> Result:
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     """Replaces planning and building."""
     fake = Runs()
-    monkeypatch.setattr(running, "make_plan", fake.plan)
+    monkeypatch.setattr(running, "survey_plan", fake.plan)
+    monkeypatch.setattr(running, "preview_plan", fake.plan)
+    monkeypatch.setattr(running, "look_ahead", lambda plan, *_: plan)
     monkeypatch.setattr(session, "execute", fake.execute)
     monkeypatch.setattr(running, "plan_result", plan_result)
     monkeypatch.setattr(running, "overview_lines", lambda plans: [f"overview of {len(plans)}"])
@@ -150,11 +153,11 @@ def test_a_failure_is_reported_and_does_not_stop_the_others(
 
 
 def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny) -> None:
-    plan = tiny.plan()
+    outlook = tiny.outlook()
     gigabyte = Estimate(disk=10**9, packages=10**8, hours=1.5, basis="measured")
-    plans: dict[str, Plan | Exception] = {
-        "a": replace(plan, estimate=gigabyte),
-        "b": replace(plan, estimate=gigabyte),
+    plans: dict[str, Outlook | Exception] = {
+        "a": replace(outlook, estimate=gigabyte),
+        "b": replace(outlook, estimate=gigabyte),
         "c": ProviderError("no channel", "set a mirror"),
         "d": ZeroDivisionError("by zero"),
     }
@@ -168,10 +171,12 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny)
 
 
 def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
-    plan = replace(tiny.plan(), estimate=Estimate())
-    remote = replace(plan, environment=replace(plan.environment, channels=("conda-forge",)))
-    done = replace(plan, existing=frozenset(item.package.file_name for item in plan.all_items))
-    rows = [line.split() for line in running.overview_lines({"a": plan, "b": remote, "c": done})]
+    local = replace(tiny.outlook(), estimate=Estimate())
+    plan = local.plan
+    far = replace(plan, environment=replace(plan.environment, channels=("conda-forge",)))
+    remote = replace(local, progress=replace(local.progress, plan=far))
+    done = replace(local, progress=replace(local.progress, existing=frozenset(plan.file_names)))
+    rows = [line.split() for line in running.overview_lines({"a": local, "b": remote, "c": done})]
     assert rows[1][-4:] == ["0", "B", "unknown", "unknown"]
     assert rows[2][-3:] == ["unknown"] * 3
     assert rows[3][-6:] == ["0", "B", "0", "B", "0", "s"]

@@ -17,9 +17,9 @@ from command_line import progress_display
 from command_line.progress_display import Screen, moving_lines, named_lines, redraw
 from groundwork.names import PackageId
 from groundwork.progress import Preparing
-from megabuild.plan.plan import Plan
-from megabuild.plan.plan_report import plan_document, plan_lines
 from megabuild.plan.tree_reuse import TreeUse
+from megabuild.run.outlook import Outlook
+from megabuild.run.plan_report import plan_document, plan_lines
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
 from megabuild.status import record as state_file
 from megabuild.status.record import Activity, RunRecord, RunStatus
@@ -29,14 +29,13 @@ SHA256 = "0123456789abcdef" * 4
 
 
 @pytest.fixture
-def plan(tiny: Tiny) -> Plan:
-    plan = tiny.plan()
-    return replace(
-        plan,
-        existing=frozenset({plan.items[0].package.file_name}),
-        left_out={"3.14": "none here"},
-        estimate=replace(plan.estimate, cpu_hours=68.0, hours=8.5),
-        notes=("gcc 12 stands in for gcc 14",),
+def outlook(tiny: Tiny) -> Outlook:
+    seen = tiny.outlook()
+    plan = replace(seen.plan, left_out={"3.14": "none here"}, notes=("gcc 12 stands in for gcc 14",))
+    existing = frozenset({plan.items[0].package.file_name})
+    return Outlook(
+        progress=replace(seen.progress, plan=plan, existing=existing),
+        estimate=replace(seen.estimate, cpu_hours=68.0, hours=8.5),
     )
 
 
@@ -64,27 +63,29 @@ def a_summary(*, ok: bool = True, error: str = "") -> Summary:
     )  # fmt: skip
 
 
-def test_a_plan_lists_every_package_and_its_state(plan: Plan) -> None:
-    lines = plan_lines(plan)
+def test_a_plan_lists_every_package_and_its_state(outlook: Outlook) -> None:
+    plan = outlook.plan
+    lines = plan_lines(outlook)
     for item in plan.items:
         (line,) = (line for line in lines if line.startswith(item.package.file_name.removesuffix(".conda")))
-        assert line.endswith("exists" if item.package.file_name in plan.existing else "build")
+        assert line.endswith("exists" if item.package.file_name in outlook.progress.existing else "build")
         assert len(line) <= 80
     text = "\n".join(lines)
     assert re.search(r"! Python 3\.14 .*: none here", text)
     assert "! gcc 12 stands in for gcc 14" in text
     assert "CPU hours" in text
     assert " is built from scratch" in text
-    document = json.loads(json.dumps(plan_document(plan)))
+    document = json.loads(json.dumps(plan_document(outlook)))
     assert [package["exists"] for package in document["packages"]].count(True) == 1
     assert (document["config"], document["staging"]["decision"]) == (plan.options.config.name, "fresh")
 
 
-def test_a_plan_has_few_warnings(plan: Plan) -> None:
+def test_a_plan_has_few_warnings(outlook: Outlook) -> None:
+    plan = outlook.plan
     environment = replace(plan.environment, stand_ins=("cuda-nvcc", "libcublas-dev"))
     left_out = dict.fromkeys(["3.10", "3.11", "3.12", "3.14", "3.14t"], "no such interpreter here")
     plan = replace(plan, environment=environment, left_out=left_out)
-    lines = plan_lines(plan)
+    lines = plan_lines(replace(outlook, progress=replace(outlook.progress, plan=plan)))
     assert sum(line.startswith("!") for line in lines) <= 3
     assert "libcublas-dev" not in "\n".join(lines)
 

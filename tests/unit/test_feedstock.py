@@ -23,11 +23,12 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
-from megabuild.plan.plan_report import plan_lines, plan_result
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.torch_version import with_torch
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment
+from megabuild.run.outlook import look_ahead
+from megabuild.run.plan_report import plan_lines, plan_result
 
 MACHINE = machine_platform()
 SINGLE = f"{MACHINE.replace('-', '_')}_"
@@ -155,13 +156,14 @@ def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch
     root = make()
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     plan = planning.make_plan(options(root, engine=Engine.HOST), print)
-    lines = plan_lines(plan)
+    outlook = look_ahead(plan, {}, print)
+    lines = plan_lines(outlook)
     assert lines[0].startswith(f"{SINGLE}: ")
     assert ("small-feedstock" in lines[0], lines[0].endswith(f" {MACHINE}")) == (True, True)
     assert [item.package.name for item in plan.items] == ["small"]
     assert "torch" not in "\n".join(lines).lower()
     assert "no estimate" in lines[-1]
-    assert (plan.stages, plan.staging_decision.use, plan.rounds) == (False, TreeUse.NONE, 1)
+    assert (plan.stages, outlook.progress.tree.use, outlook.progress.rounds) == (False, TreeUse.NONE, 1)
 
 
 def test_another_platforms_config_is_planned_and_not_built(
@@ -171,10 +173,10 @@ def test_another_platforms_config_is_planned_and_not_built(
     root = make(**{f"{CONFIG_FOLDER}/{foreign}.yaml": "a: ['1']\n"})
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     reason = f"{foreign} is built on {foreign.replace('_', '-').rstrip('-')} only; this machine is {MACHINE}"
-    plan = planning.make_plan(options(root, foreign, engine=Engine.HOST), print, without_channel=True)
+    plan = planning.preview_plan(options(root, foreign, engine=Engine.HOST), print)
     with pytest.raises(IsolationError, match=reason):
         plan.usable_isolation()
-    shown = plan_result(plan)
+    shown = plan_result(look_ahead(plan, {}, print))
     assert (shown.exit_code, shown.lines[2]) == (4, f"✗ cannot be built here: {reason}")
     # a build says so before it asks a channel
     monkeypatch.setattr(planning, "choose_provider", None)

@@ -30,7 +30,7 @@ from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
-from megabuild.plan import estimate, fingerprint, solving, store_lookup
+from megabuild.plan import fingerprint, last_run, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
 from megabuild.plan.options import Options
@@ -48,6 +48,7 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage, LocalPackageInputs
 from megabuild.providers.pypi import lock, nvidia, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.run import store_lookup
 from pin_audit.repositories import Clone, Repository
 from pin_audit.sources import channel as channel_source
 from pin_audit.sources import pinning, wheel_metadata
@@ -384,7 +385,7 @@ def options(**changes: Any) -> Options:
 
 def objects(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     return Case(
-        lambda **changes: estimate.compiled_objects(options(**changes)),
+        lambda **changes: last_run.compiled_objects(options(**changes)),
         {
             "provider": {"config": {"provider": "local"}},
             "optimization": {"optimization": "0"},
@@ -396,7 +397,7 @@ def objects(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
 
 def duration(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     def make(*, environ: Mapping[str, str] | None = None, **changes: Any) -> Key:
-        return estimate.run_duration(options(**changes), environ or {})
+        return last_run.run_duration(options(**changes), environ or {})
 
     return Case(
         make,
@@ -510,8 +511,8 @@ CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     lock.Question: question,
     make_wheels.WheelInputs: wheel,
     CompiledWheel: compiled,
-    estimate.CompiledObjects: objects,
-    estimate.RunDuration: duration,
+    last_run.CompiledObjects: objects,
+    last_run.RunDuration: duration,
     bootstrap.VirtualEnvironment: virtual_environment,
     Fingerprint: lambda *_: of_fields(Fingerprint, dependency=({}, {"a": "1"}), source=({}, {"a": "1"})),
     Download: download,
@@ -613,7 +614,7 @@ def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -
         return
     before = options()
     after = options(**{field: changes[field]})
-    assert estimate._last_run_file(after) != estimate._last_run_file(before)
+    assert last_run._last_run_file(after) != last_run._last_run_file(before)
 
 
 def test_names_of_runs_and_caches_tell_builds_apart() -> None:

@@ -24,7 +24,7 @@ from groundwork.machine import (
     measure,
     was_killed,
 )
-from megabuild.plan.estimate import GB
+from megabuild.run.estimate import GB
 
 NONE = Path("/no/such/list")
 _TREES = {"memory.limit_in_bytes": Path("/sys/fs/cgroup/memory"), "memory.max": Path("/sys/fs/cgroup")}

@@ -20,8 +20,9 @@ from megabuild.plan import planning, solving
 from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, unreachable
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.plan_report import plan_result
 from megabuild.providers.environment import Environment
+from megabuild.run.outlook import look_ahead
+from megabuild.run.plan_report import plan_result
 
 
 def config(**changes: Any) -> Config:
@@ -57,7 +58,7 @@ def test_a_path_that_compilers_cannot_handle_is_refused_by_the_plan(
     name: str, options: Options, tmp_path: Path
 ) -> None:
     with pytest.raises(PreflightError, match=f"{name}/"):
-        planning.make_plan(replace(options, output=tmp_path / name), print, only_plan=True)
+        planning.survey_plan(replace(options, output=tmp_path / name), print)
     assert not list(tmp_path.iterdir())
 
 
@@ -117,7 +118,8 @@ def test_a_plan_tests_the_engine_of_its_run(
     monkeypatch.setattr(planning, "choose_provider", made)
     monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
     monkeypatch.setattr(solving, "free_threaded_gaps", lambda *args: {})
-    result = plan_result(planning.make_plan(replace(options, engine=engine), print))
+    plan = planning.make_plan(replace(options, engine=engine), print)
+    result = plan_result(look_ahead(plan, {}, print))
     assert result.exit_code == IsolationError.exit_code
     assert result.lines[2].startswith("✗ cannot be built here: ")
     assert (engine or Engine.DOCKER).value in result.lines[2]

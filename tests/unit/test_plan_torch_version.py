@@ -79,7 +79,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[[Options], Plan]:
         made = provider("https://channel.invalid", pythons=options.config.pythons)
         monkeypatch.setattr(planning, "choose_provider", made)
         monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
-        return planning.make_plan(options, silent, only_plan=True)
+        return planning.survey_plan(options, silent)
 
     return make
 

@@ -19,7 +19,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.engine import Engine
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.planning import make_plan
+from megabuild.plan.planning import survey_plan
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment
@@ -27,6 +27,8 @@ from megabuild.providers.local import interpreters
 from megabuild.providers.provider import Figures, Provider, ProviderRequest, requirements
 from megabuild.providers.pypi import lock
 from megabuild.providers.select import PROVIDERS, choose_provider, provider_of
+from megabuild.run.estimate import estimate
+from megabuild.run.progress import Progress
 
 
 def _planned(
@@ -156,13 +158,14 @@ def test_a_class_and_a_line_make_a_provider(
         config=toy, own=True, root=repository, output=tmp_path / "out", cache=tmp_path / "cache", pyg="none"
     )
     monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *_: Fingerprint())
-    plan = make_plan(options, lambda _: None, only_plan=True)
+    plan = survey_plan(options, lambda _: None)
     assert plan.environment.channels == ("https://toy.invalid",)
     assert not plan.compiles_torch
     assert {item.package.python for item in plan.items} == {None, "3.12"}
     assert not isinstance(plan.isolation, IsolationError)
     assert plan.isolation.name == "bubblewrap"
-    assert (plan.estimate.basis, plan.estimate.disk) == ("nowhere", 1.5e9 + 6e9)
+    figures = estimate(Progress.read(plan))
+    assert (figures.basis, figures.disk) == ("nowhere", 1.5e9 + 6e9)
     with pytest.raises(UsageError):
         with_torch(toy, None, tmp_path)
     with pytest.raises(ConfigError, match="nobody"):

@@ -38,11 +38,17 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
 
 @contextmanager
 def started(tiny: Tiny, isolation: Isolation, **choices: Any) -> Iterator[RunContext]:
-    plan = tiny.plan(**choices)
-    state = plan.options.state
-    status = Status(plan.options.run_name, state)
+    outlook = tiny.outlook(**choices)
+    state = outlook.options.state
+    status = Status(outlook.options.run_name, state)
     with LogFile(state / "logs", "x", Mask({})) as log:
-        yield RunContext(plan=plan, isolation=isolation, status=status, log=log)
+        yield RunContext(
+            progress=outlook.progress,
+            estimate=outlook.estimate,
+            isolation=isolation,
+            status=status,
+            log=log,
+        )
 
 
 @pytest.mark.parametrize("spelling", ["path", "url", "text"])

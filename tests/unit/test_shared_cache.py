@@ -88,12 +88,12 @@ def test_a_run_looks_at_both_caches_before_it_builds(
 ) -> None:
     channel = make_channel(tmp_path / "channel")
     build_with(channel, monkeypatch)
-    plan = Tiny(output=tmp_path / "output", channel=channel).plan()
-    folder = folder_of(plan.options, ISOLATED)
+    outlook = Tiny(output=tmp_path / "output", channel=channel).outlook()
+    folder = folder_of(outlook.options, ISOLATED)
     folder.mkdir(parents=True, mode=0o755)
     os.chown(folder, OTHER_USER, OTHER_USER)
     with pytest.raises(PreflightError, match=f"{folder} belongs to"):
-        check(plan, ISOLATED)
+        check(outlook.plan, outlook.estimate, ISOLATED)
 
 
 @need_root
@@ -131,8 +131,8 @@ def test_a_plan_says_that_a_build_on_the_host_drops_isolated_builds_work(tiny: T
     state = tiny.options().state
     work_record.write_record(state, ISOLATED)
     shutil.rmtree(tiny.options().packages)
-    decided = tiny.plan().staging_decision
+    decided = tiny.outlook().progress.tree
     assert decided.use is TreeUse.RECOMPILE
     assert "isolated builds made the former tree" in decided.reasons[0]
     assert tiny.run().ok
-    assert tiny.plan().staging_decision.use is TreeUse.REUSE
+    assert tiny.outlook().progress.tree.use is TreeUse.REUSE

@@ -9,7 +9,7 @@ import pytest
 
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing, sort_for_sharing
-from megabuild.plan.estimate import find_shared_objects, keep_last_run, read_last_run
+from megabuild.plan.last_run import find_shared_objects, keep_last_run, read_last_run
 from megabuild.plan.options import Options
 
 CONDA_FORGE = (

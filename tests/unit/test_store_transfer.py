@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from megabuild.plan import store_lookup
 from megabuild.plan.tree_reuse import Decision, TreeUse
-from megabuild.run import store_transfer
+from megabuild.run import store_lookup, store_transfer
+from megabuild.run.progress import Progress
 from megabuild.status.status import Status
 from megabuild.store import server, tree_archive
 
@@ -35,15 +35,10 @@ def test_a_half_compiled_tree_is_not_uploaded(
     monkeypatch.setattr(tree_archive, "pack", lambda folders, target: None)
     state = tmp_path / "state"
     (state / "out").mkdir(parents=True)
-    plan = SimpleNamespace(
-        all_items=(),
-        existing=frozenset(),
-        missing=missing,
-        stages=decision != "none",
-        staged_name="libtorch",
-        staging_decision=Decision(use=TreeUse(decision), reasons=()),
-        options=SimpleNamespace(state=state),
-    )
+    plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=SimpleNamespace(state=state))
+    tree = Decision(use=TreeUse(decision), reasons=())
+    progress = SimpleNamespace(existing=frozenset(), missing=missing, tree=tree)
+    monkeypatch.setattr(Progress, "read", lambda plan: progress)
     environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
     store_transfer.put(cast(Any, plan), environ, Status("x", state))
     assert put == ["the tree"] * uploaded

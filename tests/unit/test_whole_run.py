@@ -17,9 +17,9 @@ from groundwork.files import remove
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.plan import planning
-from megabuild.plan.plan_report import staging_sentence
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import machine_platform
+from megabuild.run.plan_report import staging_sentence
 from megabuild.store import server
 from megabuild.store.published import records
 
@@ -69,7 +69,7 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     assert (state / "run.json").read_bytes() == before
 
     shutil.rmtree(tiny.output)
-    assert set(tiny.plan().stored.packages) == set(built)
+    assert set(tiny.outlook().progress.stored.packages) == set(built)
     assert tiny.run().ok
     assert not [text for text in tiny.sentences() if ": built" in text]
     assert published(tiny) == built
@@ -96,13 +96,13 @@ def test_a_plan_does_not_call_a_finished_compile_unfinished(tiny: Tiny) -> None:
     tiny.run()
     recipe = tiny.root / "recipe" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("build: 0", "build: 1"))
-    plan = tiny.plan()
-    assert plan.staging_decision.use is TreeUse.RESUME
-    assert staging_sentence(plan).startswith(
+    progress = tiny.outlook().progress
+    assert progress.tree.use is TreeUse.RESUME
+    assert staging_sentence(progress).startswith(
         "tiny-build is compiled completely; only objects that the change"
     )
     remove(tiny.options().state / "out" / "build_cache")  # as a run that was stopped after it began anew
-    assert "continues where it stopped" in staging_sentence(tiny.plan())
+    assert "continues where it stopped" in staging_sentence(tiny.outlook().progress)
 
 
 def test_a_tested_package_that_is_refused_has_failed_and_no_other(

@@ -28,6 +28,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.providers.environment import Environment
 from megabuild.providers.provider import Provider, ProviderRequest
+from megabuild.run.outlook import Outlook, look_ahead
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary
 from megabuild.status.status import Status, logger
@@ -98,12 +99,16 @@ class Tiny:
         """Plan a run."""
         return planning.make_plan(self.options(**choices), lambda text: None)
 
+    def outlook(self, **choices: Any) -> Outlook:
+        """Plan a run, and look at what exists."""
+        return look_ahead(self.plan(**choices), os.environ, lambda text: None)
+
     def run(self, **choices: Any) -> Summary:
         """Plan and execute a run; its sentences and its status are kept."""
-        plan = self.plan(**choices)
+        outlook = self.outlook(**choices)
         with kept_sentences() as self.seen:
-            self.status = Status(plan.options.run_name, plan.options.state)
-            return execute(plan, self.status)
+            self.status = Status(outlook.options.run_name, outlook.options.state)
+            return execute(outlook, self.status)
 
     def sentences(self, level: int = logging.DEBUG) -> list[str]:
         """Sentences of the last run, of this level alone where one is named."""
@@ -206,5 +211,5 @@ if __name__ == "__main__":
     here = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
     setattr(planning, "choose_provider", provider(here.channel))  # noqa: B010
     engine = os.environ.get("TINY_ENGINE")
-    plan = here.plan(engine=Engine(engine) if engine else None)
-    execute(plan, Status(plan.options.run_name, plan.options.state))
+    outlook = here.outlook(engine=Engine(engine) if engine else None)
+    execute(outlook, Status(outlook.options.run_name, outlook.options.state))

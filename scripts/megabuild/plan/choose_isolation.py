@@ -15,7 +15,7 @@ from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
-from megabuild.plan.options import Options
+from megabuild.plan.options import MODEL, Options
 from megabuild.providers.environment import Environment, folder_of
 from megabuild.providers.select import provider_of
 
@@ -58,7 +58,7 @@ def choose_isolation(requested: Engine | None, config: Config, environment: Envi
 
     Raises IsolationError: Neither docker nor podman can be used.
     """
-    rehearsal = environment.overrides.get("torch_source") == ("model",)
+    rehearsal = environment.overrides.get("torch_source") == (MODEL,)
     linux = config.platform.startswith("linux-") and not rehearsal
     fitting = provider_of(config).engines if linux else (Engine.HOST,)
     engines = (requested,) if requested else fitting
@@ -93,7 +93,7 @@ def _isolation(engine: Engine, config: Config, environment: Environment) -> Isol
 def _container(engine: Engine, config: Config, environment: Environment) -> Container:
     image = os.environ.get("DOCKER_IMAGE", "").strip()
     made_here = ""
-    if not image and environment.overrides.get("torch_source") == ("model",):
+    if not image and environment.overrides.get("torch_source") == (MODEL,):
         image = rehearsal_image()
         made_here = f"run: rehearsal/image/make-image.sh {engine.value}"
     image = image or config.docker_image
@@ -109,9 +109,7 @@ def _has_network(environment: Environment) -> bool:
     """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
     local = all(folder_of(channel) for channel in environment.channels)
     source = environment.overrides.get("torch_source")
-    return (
-        bool(os.environ.get("CCACHE_REMOTE_STORAGE")) or not local or source not in (("model",), ("debian",))
-    )
+    return bool(os.environ.get("CCACHE_REMOTE_STORAGE")) or not local or source not in ((MODEL,), ("debian",))
 
 
 def rehearsal_image() -> str:

@@ -11,6 +11,8 @@ from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.engine import Engine
 
+#: The source of a rehearsal: a scaled model of PyTorch.
+MODEL = "model"
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
 

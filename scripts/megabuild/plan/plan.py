@@ -10,18 +10,14 @@ from pathlib import Path
 from groundwork.errors import IsolationError
 from groundwork.exhaustive import assert_never
 from groundwork.files import OLDEST_IN_ZIP
-from groundwork.jobs import Jobs
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host, Isolation
-from megabuild.plan import fingerprint
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
-from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
-from megabuild.store.server import Record
 from pyg_extensions.table import find
 
 _REPACKAGE_SECONDS = 10
@@ -61,7 +57,9 @@ class Task:
     @property
     def name(self) -> str:
         """Name of its state folder and in messages: ``pytorch_scatter-py312``, ``pyg-lib-abi3``."""
-        return f"{self.extension}-{'py' + self.python.replace('.', '') if self.python else 'abi3'}"
+        if self.python is None:
+            return f"{self.extension}-abi3"
+        return f"{self.extension}-py{self.python.replace('.', '')}"
 
     @property
     def packages(self) -> tuple[PlannedPackage, ...]:
@@ -91,49 +89,21 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
-    """Missing packages, and the missing tree, that a store has."""
-
-    packages: Mapping[str, Record] = field(default_factory=dict)  #: records by file name
-    staging: Record | None = None  #: the compiled tree of missing packages
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """Rough figures for the remaining work."""
-
-    disk: int = 0  #: bytes of disk at the peak, packages included
-    packages: int = 0  #: bytes of these that are packages, which stay when trees are removed
-    memory_per_job: int = 0  #: bytes of memory of the largest compile
-    memory_of_ordinary: int = 0  #: bytes of memory of every other compile than nvcc's few heavy ones
-    cpu_hours: float = 0.0  #: CPU hours, without the object cache
-    hours: float = 0.0  #: wall-clock hours, with the planned jobs
-    basis: str = ""  #: source of the figures, in a few words
-
-
-@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything that a run needs to know before it starts."""
+    """The packages of a run and all that they depend on. It never changes; run's ``Progress`` says what exists."""
 
     options: Options
     items: tuple[PlanItem, ...]  #: PyTorch's packages in build order
-    #: file names of packages that are published, verified, and were made from the same inputs
-    existing: frozenset[str] = frozenset()
     left_out: Mapping[str, str]  #: Pythons of the config that cannot be built here, with the reason
     environment: Environment  #: made by the provider; its overrides include the requested ones
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
-    staging_decision: Decision  #: how the former compile is used
     #: isolation of the builds, or the error that prevents them
     isolation: Isolation | IsolationError = field(default_factory=Host)
     date: int = OLDEST_IN_ZIP  #: date of the files in packages, in seconds since 1970
     extensions: tuple[Task, ...] = ()  #: PyTorch Geometric's extensions, sorted by name
     no_extensions: str = ""  #: why there are none
     notes: tuple[str, ...] = ()  #: notes for the user
-    jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
-    heavy_jobs: int = 0  #: how many of these may compile heavy objects; 0 if no object is heavy
-    estimate: Estimate = field(default_factory=Estimate)
-    stored: Stored = field(default_factory=Stored)  #: packages fetched from a store instead of built
     #: seconds of the last complete run from scratch on this machine for the same options; 0 if there was none
     last_run: float = 0.0
     shared: str = ""  #: another config whose objects are in the cache
@@ -145,48 +115,27 @@ class Plan:
         return self.isolation
 
     @property
-    def missing(self) -> tuple[PlannedPackage, ...]:
-        """PyTorch's packages that are not published yet."""
-        packages = (item.package for item in self.items)
-        return tuple(package for package in packages if package.file_name not in self.existing)
-
-    @property
-    def missing_tasks(self) -> tuple[Task, ...]:
-        """The extensions' tasks with missing packages."""
-        return tuple(task for task in self.extensions if not self.existing.issuperset(task.file_names))
-
-    @property
-    def is_done(self) -> bool:
-        """Whether all packages exist."""
-        return self.existing.issuperset(item.package.file_name for item in self.all_items)
-
-    @property
     def stages(self) -> bool:
         """Whether the recipe has a staging output, compiled once for several packages."""
-        return self.staging_decision.use is not TreeUse.NONE
+        return bool(self.staging.dependency)
 
     @property
     def staged_name(self) -> str:
         """Name of the staging output: ``libtorch``."""
-        names = (item.package.staging for item in self.items if item.package.staging)
-        return next(names, "libtorch").removesuffix("-staging")
+        for item in self.items:
+            if item.package.staging:
+                return item.package.staging.removesuffix("-staging")
+        return "libtorch"
 
     @property
-    def rounds(self) -> int:
-        """Number of Pythons to build for; in another feedstock, packages for no Python count as one."""
-        foreign = not self.options.config.torch_version
-        return len({package.python for package in self.missing if package.python or foreign})
+    def is_foreign(self) -> bool:
+        """Whether the recipe is another one than PyTorch's."""
+        return not self.options.config.torch_version
 
     @property
-    def is_from_scratch(self) -> bool:
-        """Whether the whole config is built, and no former compile is resumed."""
-        return self.compiles_staging and not self.existing and self.staging_decision.use is not TreeUse.RESUME
-
-    @property
-    def compiles_staging(self) -> bool:
-        """Whether the staging output, libtorch, is compiled."""
-        inherits = any(fingerprint.inherits(package) for package in self.missing)
-        return inherits and self.staging_decision.use is not TreeUse.REUSE and not self.stored.staging
+    def has_cuda(self) -> bool:
+        """Whether the packages are built for GPUs."""
+        return bool(self.config.cuda_version)
 
     @property
     def compiles_torch(self) -> bool:
@@ -202,3 +151,8 @@ class Plan:
     def all_items(self) -> tuple[PlanItem, ...]:
         """PyTorch's packages in build order, then the extensions'."""
         return (*self.items, *(item for task in self.extensions for item in task.items))
+
+    @property
+    def file_names(self) -> list[str]:
+        """The file names of all packages."""
+        return [item.package.file_name for item in self.all_items]

@@ -1,10 +1,10 @@
-"""Plans a run: the packages to build, their order, those that exist already, and an estimate."""
+"""Plans a run: the packages to build, their order, and the inputs of each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from groundwork import files, in_use
 from groundwork.build_path import check_build_path
@@ -12,121 +12,141 @@ from groundwork.errors import ProviderError, UsageError
 from groundwork.progress import Notes
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, solving, store_lookup, tree_reuse, work_record
+from megabuild.plan import fingerprint, solving
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
-from megabuild.plan.estimate import estimate, find_shared_objects, read_last_run
 from megabuild.plan.extensions import ExtensionPlanner
-from megabuild.plan.options import Options
+from megabuild.plan.last_run import find_shared_objects, read_last_run
+from megabuild.plan.options import MODEL, Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.source_date import source_date
-from megabuild.plan.torch_version import read_release
-from megabuild.plan.tree_reuse import TreeUse
+from megabuild.plan.torch_version import TorchRelease, read_release
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
-from megabuild.providers.provider import ProviderRequest
+from megabuild.providers.provider import Provider, ProviderRequest
 from megabuild.providers.select import choose_provider, provider_of
-from megabuild.store.published import is_published, records
 
 Overrides = Mapping[str, Sequence[str]]
 
 
-def make_plan(
-    options: Options, report: Notes, *, only_plan: bool = False, without_channel: bool = False
-) -> Plan:
-    """Plan a run; writes only caches.
+def make_plan(options: Options, report: Notes) -> Plan:
+    """Plan a run, after the provider has made its environment.
 
-    With ``only_plan``, the provider makes and downloads nothing. If something is therefore missing
-    (``environment.pending``), a run must plan again without ``only_plan``. With ``without_channel``, the plan of an
-    unreachable channel has names, build strings and a note.
-
-    Raises MegabuildError: The output folder's path cannot be used, the config is for another platform (with
-        ``without_channel``, the plan's isolation has that error), the config does not render, the provider has no
-        environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
+    Raises MegabuildError: The output folder's path cannot be used, the config is for another platform, the config does
+        not render, the provider has no environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
     """
-    check_build_path(str(options.state))
-    if not without_channel:
-        check_platform(options)
-    date = source_date(options.root, os.environ)
-    in_use.mark(options.cache)
-    files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
-    release = read_release(options, report)
-    overrides = {**overrides_from_options(options), **release.overrides}
-    overrides, refused = _leave_out(options, overrides, release.left_out)
-    planner = ExtensionPlanner.find(options, report)
-    request = ProviderRequest(
-        config=options.config,
-        planned=[*render_recipe(options, overrides), *planner.packages(overrides)],
-        cache=options.cache,
-        report=report,
-        rehearsal=options.rehearse,
-    )
-    provider = choose_provider(request)
+    check_platform(options)
+    draft = _Draft.read(options, report)
+    return draft.plan(_ask(draft.provider.provide, options))
+
+
+def survey_plan(options: Options, report: Notes) -> Plan:
+    """Plan a run while the provider makes and downloads nothing; writes only caches.
+
+    If something is therefore missing (``environment.pending``), a run needs :func:`make_plan`.
+
+    Raises MegabuildError: As :func:`make_plan`.
+    """
+    check_platform(options)
+    draft = _Draft.read(options, report)
+    return draft.plan(_ask(draft.provider.survey, options))
+
+
+def preview_plan(options: Options, report: Notes) -> Plan:
+    """Plan a run as :func:`survey_plan` does, for display alone.
+
+    The plan of an unreachable channel has names, build strings and a note. The error of a config for another platform
+    is the plan's isolation.
+
+    Raises MegabuildError: As :func:`make_plan`, but for these two errors.
+    """
+    draft = _Draft.read(options, report)
     try:
-        environment = provider.survey() if only_plan else provider.provide()
+        environment = draft.provider.survey()
     except ChannelError as error:
         problem = unreachable(error, options.config)
-        if not without_channel:
-            raise problem from error
         reason = problem.message.removeprefix(f"{options.config.name}: ")
         note = f"not asked: {reason}. A build needs it: {problem.remedy}"
         environment = Environment(channels=(), pythons=options.config.pythons, notes=(note,))
-    overrides, left_out = _narrow(options, environment, overrides)
-    source = release.source or environment.source
-    environment = replace(environment, overrides=overrides, source=source)
-    isolation = isolation_of(options, environment)
-    packages = [package for package in render_recipe(options, environment.overrides) if not package.skipped]
-    part, package_parts = parts(options.recipe, options.recipes, own=options.own)
-    staged = fingerprint.staging(part, options, packages, environment, isolation)
-    items = tuple(
-        PlanItem(
-            package=package,
-            fingerprint=fingerprint.package(package, part_of(package.name, package_parts), staged).digest,
+    return draft.plan(environment)
+
+
+def _ask(make: Callable[[], Environment], options: Options) -> Environment:
+    try:
+        return make()
+    except ChannelError as error:
+        raise unreachable(error, options.config) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """The part of a plan that needs no environment, and the provider of that."""
+
+    options: Options
+    report: Notes
+    date: int
+    release: TorchRelease
+    overrides: dict[str, tuple[str, ...]]
+    left_out: Mapping[str, str]  #: Pythons, with reasons
+    extensions: ExtensionPlanner
+    provider: Provider
+
+    @classmethod
+    def read(cls, options: Options, report: Notes) -> _Draft:
+        check_build_path(str(options.state))
+        date = source_date(options.root, os.environ)
+        in_use.mark(options.cache)
+        files.writable(options.cache, "set MEGABUILD_CACHE to another folder")
+        release = read_release(options, report)
+        requested = {**overrides_from_options(options), **release.overrides}
+        overrides, left_out = _leave_out(options, requested, release.left_out)
+        extensions = ExtensionPlanner.find(options, report)
+        request = ProviderRequest(
+            config=options.config,
+            planned=[*render_recipe(options, overrides), *extensions.packages(overrides)],
+            cache=options.cache,
+            report=report,
+            rehearsal=options.rehearse,
         )
-        for package in packages
-    )
-    plan = compare_with_disk(
-        Plan(
+        return cls(
             options=options,
-            items=items,
-            left_out={**refused, **left_out},
+            report=report,
+            date=date,
+            release=release,
+            overrides=overrides,
+            left_out=left_out,
+            extensions=extensions,
+            provider=choose_provider(request),
+        )
+
+    def plan(self, given: Environment) -> Plan:
+        """Return the plan for the provider's environment."""
+        options = self.options
+        overrides, left_out = _narrow(options, given, self.overrides)
+        source = self.release.source or given.source
+        environment = replace(given, overrides=overrides, source=source)
+        isolation = isolation_of(options, environment)
+        packages = [package for package in render_recipe(options, overrides) if not package.skipped]
+        part, package_parts = parts(options.recipe, options.recipes, own=options.own)
+        staged = fingerprint.staging(part, options, packages, environment, isolation)
+        items = []
+        for package in packages:
+            inputs = fingerprint.package(package, part_of(package.name, package_parts), staged)
+            items.append(PlanItem(package=package, fingerprint=inputs.digest))
+        return Plan(
+            options=options,
+            items=tuple(items),
+            left_out={**self.left_out, **left_out},
             environment=environment,
             isolation=isolation,
             staging=staged,
-            staging_decision=tree_reuse.NOTHING_STAGED,
-            date=date,
-            extensions=planner.plan(environment, items, report),
-            no_extensions=planner.reason,
-            notes=(*environment.notes, *planner.notes, *release.notes),
+            date=self.date,
+            extensions=self.extensions.plan(environment, items, self.report),
+            no_extensions=self.extensions.reason,
+            notes=(*environment.notes, *self.extensions.notes, *self.release.notes),
             last_run=read_last_run(options),
-            shared=find_shared_objects(options, environment.overrides),
+            shared=find_shared_objects(options, overrides),
         )
-    )
-    stored, notes = store_lookup.ask_store(plan, os.environ, report)
-    plan = replace(plan, stored=stored, notes=(*plan.notes, *notes))
-    figures, jobs, heavy = estimate(store_lookup.when_fetched(plan))
-    return replace(plan, estimate=figures, jobs=jobs, heavy_jobs=heavy)
-
-
-def compare_with_disk(plan: Plan) -> Plan:
-    """Return the plan, updated with the published packages and the decision on the former compile."""
-    state, channel = plan.options.state, plan.options.packages
-    published = records(channel)
-    existing = frozenset(
-        item.package.file_name
-        for item in plan.all_items
-        if is_published(channel, published.get(item.package.file_name), item.fingerprint)
-    )
-    decision = tree_reuse.NOTHING_STAGED
-    if plan.staging.dependency:
-        decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
-        is_there = decision.use is not TreeUse.FRESH
-        isolation = plan.isolation
-        if is_there and isinstance(isolation, Isolation) and work_record.is_foreign(state, isolation):
-            reason = "isolated builds made the former tree, and its programs would run on the host"
-            decision = tree_reuse.Decision(use=TreeUse.RECOMPILE, reasons=(reason,))
-    return replace(plan, existing=existing, staging_decision=decision)
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
@@ -136,7 +156,7 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     """
     config = options.config
     choices = (
-        ("rehearse", options.rehearse, "torch_source", "model"),
+        ("rehearse", options.rehearse, "torch_source", MODEL),
         ("optimization", options.optimization, "torch_optimization", options.optimization or ""),
         ("upstream-tests", options.upstream_tests, "torch_upstream_tests", "1"),
         ("arch-list", options.arch_list is not None, "torch_cuda_arch_list", options.arch_list or ""),

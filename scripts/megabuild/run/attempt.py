@@ -18,10 +18,12 @@ from megabuild.engine.supervisor import Place, run_worker
 from megabuild.isolation.base import Isolation
 from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, BuildStep, Culprit, LogTail, Parser, StepKind
+from megabuild.run.estimate import Estimate
 from megabuild.run.failure import Failure, first_error_below
 from megabuild.run.failure_shell import remove_programs, write_failure_shell
 from megabuild.run.graph import Stopped
 from megabuild.run.logfile import LogFile
+from megabuild.run.progress import Progress
 from megabuild.status.status import PHASE, Status, script_lines
 
 #: Seconds between two polls of logs while ninja compiles: polling is most of the driver's own CPU time.
@@ -34,10 +36,15 @@ BROKEN = "broken"
 class RunContext:
     """Objects that all tasks of a run share."""
 
-    plan: Plan  #: its state is locked
+    progress: Progress  #: at the start of the tasks; the state of its plan is locked
+    estimate: Estimate
     isolation: Isolation
     status: Status
     log: LogFile  #: the run's own
+
+    @property
+    def plan(self) -> Plan:
+        return self.progress.plan
 
 
 class Attempt(AbstractContextManager["Attempt"]):

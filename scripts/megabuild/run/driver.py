@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import queue
 import time
+from collections.abc import Collection
+from dataclasses import replace
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, IsolationError, MegabuildError, OutOfSpaceError
@@ -15,17 +17,19 @@ from megabuild.engine import archive
 from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
-from megabuild.plan.estimate import keep_last_run
+from megabuild.plan.last_run import keep_last_run
 from megabuild.plan.plan import Method, Plan
-from megabuild.plan.planning import compare_with_disk, make_plan
+from megabuild.plan.planning import make_plan
 from megabuild.run import store_transfer
 from megabuild.run.attempt import RunContext
 from megabuild.run.build_output import Parser
 from megabuild.run.extension import extension_work, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, TaskResult, Work
 from megabuild.run.logfile import LogFile
+from megabuild.run.outlook import Outlook, look_ahead
 from megabuild.run.package_test import package_test
 from megabuild.run.preflight import check, check_disk
+from megabuild.run.progress import Progress
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
@@ -37,27 +41,33 @@ from megabuild.status.show import progress_of
 from megabuild.status.status import Status, logger
 from megabuild.store import published
 
-#: Extensions built in parallel; package tests in parallel with the build of other packages.
-_AT_ONCE, _TESTS_AT_ONCE = 3, 2
+#: Extensions built in parallel.
+_AT_ONCE = 3
+#: Package tests in parallel with the build of other packages.
+_TESTS_AT_ONCE = 2
 
 
 class Driver:
     """One run; the caller holds the lock of its state."""
 
-    def __init__(self, plan: Plan, log: LogFile, status: Status) -> None:
-        damage = published.repair(plan.options.packages, plan.options.config.platform)
-        self._plan, self._log = compare_with_disk(plan), log
+    def __init__(self, outlook: Outlook, log: LogFile, status: Status) -> None:
+        options = outlook.options
+        damage = published.repair(options.packages, options.config.platform)
+        # read again: another run may have ended since the plan was made
+        self._progress = replace(Progress.read(outlook.plan), stored=outlook.progress.stored)
+        self._estimate = outlook.estimate
+        self._log = log
         self._began = time.monotonic()
         self._pytorch: PyTorchBuild | None = None
         self._inbox: Inbox = queue.SimpleQueue()
-        self._shelf = Shelf(plan.options.state, self._inbox)
+        self._shelf = Shelf(options.state, self._inbox)
         self._failed: dict[str, MegabuildError] = {}
         self._archives: dict[str, archive.Archive] = {}  # of published packages, by file name
         self.status = status
         status.record.log = str(log.path)
-        self._show_plan()
-        if self._plan.is_done:
-            last = read_run_state(plan.options.state).record
+        self._show_progress()
+        if self._progress.is_done:
+            last = read_run_state(options.state).record
             status.keeps_file = last is not None and last.status is RunStatus.DONE
         else:
             log.become_latest()
@@ -65,118 +75,168 @@ class Driver:
         for problem in damage:
             logger.warning("%s", problem)
 
-    def _show_plan(self) -> None:
-        """Pass the planned packages to the status, at the start and after each change of the plan."""
-        plan = self._plan
-        packages = {
-            item.package.file_name: item.package.file_name in plan.existing for item in plan.all_items
-        }
-        self.status.plan(packages, plan.last_run if plan.is_from_scratch else 0.0)
+    @property
+    def _plan(self) -> Plan:
+        return self._progress.plan
+
+    def _show_progress(self) -> None:
+        """Pass the packages to the status: at the start, and after each preparation."""
+        existing = self._progress.existing
+        packages = {name: name in existing for name in self._plan.file_names}
+        expected = self._plan.last_run if self._progress.is_from_scratch else 0.0
+        self.status.plan(packages, expected)
 
     def go(self) -> None:
         """Check, build and publish; then upload to the store."""
         try:
-            if not self._plan.is_done:
+            if not self._progress.is_done:
                 self._build()
         except (DeadlineError, OutOfSpaceError):  # no time, or no space, to upload
             raise
         except MegabuildError:  # upload finished packages all the same
-            store_transfer.put(compare_with_disk(self._plan), os.environ, self.status)
+            store_transfer.put(self._plan, os.environ, self.status)
             raise
-        store_transfer.put(compare_with_disk(self._plan), os.environ, self.status)
+        store_transfer.put(self._plan, os.environ, self.status)
 
     def _build(self) -> None:
         if self._plan.environment.pending:
-            if self._plan.environment.root is None:  # else the preparation may install a missing program
-                self._plan.usable_isolation()
-            check_disk(self._plan)
-            self._plan = make_plan(self._plan.options, self.status.note)
-            self._show_plan()
+            self._prepare_environment()
         self._separate_work()
-        self._plan = store_transfer.fetch(self._plan, os.environ, self.status)
-        self._show_plan()
-        if self._plan.is_done:
+        self._progress = store_transfer.fetch(self._progress, os.environ, self.status)
+        self._show_progress()
+        if self._progress.is_done:
             return
         plan = self._plan
         isolation = plan.usable_isolation()
-        check(plan, isolation)
+        check(plan, self._estimate, isolation)
         if ended := end_strays(plan.options.state):
             logger.info("ended %s left by a killed run", counted(ended, "process"))
         unpacked = plan.options.unpacked_folder(isolation) / "pkgs"
-        names = [item.package.file_name for item in plan.all_items]
-        drop_unpacked(unpacked, {name: name in plan.existing for name in names})
+        existing = self._progress.existing
+        drop_unpacked(unpacked, {name: name in existing for name in plan.file_names})
         self._run_tasks(isolation)
+
+    def _prepare_environment(self) -> None:
+        """Have the provider make its environment, and plan the run in it: a survey's plan lacks fingerprints."""
+        plan = self._plan
+        if plan.environment.root is None:  # else the preparation may install a missing program
+            plan.usable_isolation()
+        check_disk(plan, self._estimate)
+        outlook = look_ahead(make_plan(plan.options, self.status.note), os.environ, self.status.note)
+        self._progress = outlook.progress
+        self._estimate = outlook.estimate
+        self._show_progress()
 
     def _separate_work(self) -> None:
         """Before a build on the host, remove what isolated builds of the config left."""
         plan = self._plan
-        if plan.is_done or isinstance(plan.isolation, IsolationError):
+        if self._progress.is_done or isinstance(plan.isolation, IsolationError):
             return
         if separate_work(plan.options.state, plan.isolation):
             logger.info("removed the work of isolated builds, whose programs would run on the host")
 
     def _run_tasks(self, isolation: Isolation) -> None:
         """Run the missing tasks: PyTorch's, its packages' tests, and one per extension and Python."""
-        plan, status = self._plan, self.status
-        run = RunContext(plan=plan, isolation=isolation, status=status, log=self._log)
-        files.remove(plan.options.state / TESTS)
-        works: list[Work] = []
-        done = {task.name for task in plan.extensions if task not in plan.missing_tasks}
-        done |= plan.existing | set(map(name_of_test, plan.existing))
-        if plan.missing:
-            self._pytorch = PyTorchBuild(run, self._shelf)
-            budget = Budget(plan.jobs.count, tasks=_TESTS_AT_ONCE)
-            tested = (item for item in plan.items if item.package.file_name not in plan.existing)
-            works = [self._pytorch.work, *(package_test(run, budget, self._shelf, item) for item in tested)]
-        else:
-            done.add(PYTORCH)
-            make_torch_channel(plan, plan.options.state / TESTS)
+        options = self._plan.options
+        run = RunContext(
+            progress=self._progress,
+            estimate=self._estimate,
+            isolation=isolation,
+            status=self.status,
+            log=self._log,
+        )
+        files.remove(options.state / TESTS)
+        works = [*self._torch_works(run), *self._extension_works(run)]
+        graph = Graph(
+            works,
+            done=self._done_tasks(),
+            failed=self._failed,
+            status=self.status,
+            publish=self._publish,
+            inbox=self._inbox,
+            keep_going=options.keep_going,
+            on_tick=self._tick,
+        )
+        try:
+            graph.run()
+        finally:
+            self._shelf.drop_rejected()
+        # not reached after a failed test: the failed package stays in this folder
+        files.remove(options.state / TESTS)
 
-        budget = Budget(plan.jobs.count, tasks=_AT_ONCE)
-        for task in plan.missing_tasks:
+    def _done_tasks(self) -> set[str]:
+        """Return the names of the tasks and packages that need no task."""
+        progress = self._progress
+        done = set(progress.existing)
+        done.update(name_of_test(name) for name in progress.existing)
+        done.update(task.name for task in self._plan.extensions if task not in progress.missing_tasks)
+        if not progress.missing:
+            done.add(PYTORCH)
+        return done
+
+    def _torch_works(self, run: RunContext) -> list[Work]:
+        """Return the tasks of PyTorch's build and tests; none if it is published."""
+        if not self._progress.missing:
+            make_torch_channel(self._progress, self._plan.options.state / TESTS)
+            return []
+        self._pytorch = PyTorchBuild(run, self._shelf)
+        works = [self._pytorch.work]
+        budget = Budget(self._estimate.jobs.count, tasks=_TESTS_AT_ONCE)
+        for item in self._plan.items:
+            if item.package.file_name not in self._progress.existing:
+                works.append(package_test(run, budget, self._shelf, item))
+        return works
+
+    def _extension_works(self, run: RunContext) -> list[Work]:
+        """Return the tasks of the missing extensions; those that cannot be made have failed."""
+        works = []
+        budget = Budget(self._estimate.jobs.count, tasks=_AT_ONCE)
+        for task in self._progress.missing_tasks:
             if task.method is Method.NOTHING:
                 error = BuildError(task.reason)
                 error.packages = frozenset(task.file_names)
                 self._failed[task.name] = error
             else:
                 works.append(extension_work(run, budget, task))
-        graph = Graph(
-            works, done=done, failed=self._failed, status=status, publish=self._publish, inbox=self._inbox,
-            keep_going=plan.options.keep_going, on_tick=self._tick,
-        )  # fmt: skip
-        try:
-            graph.run()
-        finally:
-            self._shelf.drop_rejected()
-        # not reached after a failed test: the failed package stays in this folder
-        files.remove(plan.options.state / TESTS)
+        return works
 
     def _publish(self, work: Work, result: TaskResult) -> None:
         """Publish a task's packages in the channel; raise if another package installs the same path."""
-        channel, plan = self._plan.options.packages, self._plan
-        if names := [package.path.name for package in result.archives]:
-            before = published.records(channel)
-            items = {item.package.file_name: item for item in plan.all_items}
-            others = [
-                self._archives.get(name) or archive.read(channel / before[name].path)
-                for name, item in items.items()
-                if name in before and name not in names and before[name].fingerprint == item.fingerprint
-            ]
-            archive.check_owners([*result.archives, *others])
-            self._archives |= {other.path.name: other for other in (*result.archives, *others)}
-            after = published.publish(
-                channel,
-                result.archives,
-                platform=plan.options.config.platform,
-                fingerprints={name: item.fingerprint for name, item in items.items()},
-                seconds=result.seconds,
-            )
-            self.note_channels()  # published packages are used during the run, and after a kill
-            for name in names:
-                self._log.write("driver", f"published {name} ({after[name].size} bytes)")
-            self.status.set_packages(names, PackageState.PUBLISHED)
-        if work.name == PYTORCH and result.error is None and plan.missing_tasks:
-            make_torch_channel(plan, self._shelf.folder)
+        if result.archives:
+            self._publish_archives(result)
+        if work.name == PYTORCH and result.error is None and self._progress.missing_tasks:
+            make_torch_channel(self._progress, self._shelf.folder)
+
+    def _publish_archives(self, result: TaskResult) -> None:
+        plan = self._plan
+        names = [package.path.name for package in result.archives]
+        others = self._other_archives(names)
+        archive.check_owners([*result.archives, *others])
+        for package in (*result.archives, *others):
+            self._archives[package.path.name] = package
+        records = published.publish(
+            plan.options.packages,
+            result.archives,
+            platform=plan.options.config.platform,
+            fingerprints={item.package.file_name: item.fingerprint for item in plan.all_items},
+            seconds=result.seconds,
+        )
+        self.note_channels()  # published packages are used during the run, and after a kill
+        for name in names:
+            self._log.write("driver", f"published {name} ({records[name].size} bytes)")
+        self.status.set_packages(names, PackageState.PUBLISHED)
+
+    def _other_archives(self, names: Collection[str]) -> list[archive.Archive]:
+        """Return the plan's published packages, except those of these names."""
+        channel = self._plan.options.packages
+        records = published.records(channel)
+        others = []
+        for item in self._plan.all_items:
+            name = item.package.file_name
+            record = records.get(name)
+            if record is not None and name not in names and record.fingerprint == item.fingerprint:
+                others.append(self._archives.get(name) or archive.read(channel / record.path))
+        return others
 
     def _tick(self) -> None:
         """Publish the status; raise if the disk is full or the deadline is reached."""
@@ -197,13 +257,19 @@ class Driver:
 
     def summary(self, error: str) -> Summary:
         """Return the run's summary; after a successful compile, also keep its durations for estimates."""
-        plan, options = self._plan, self._plan.options
-        rows = package_results(plan, self._failed)
+        plan = self._plan
+        options = plan.options
+        rows = package_results(self._progress, self._failed)
         ok = not error and all(row.status.is_published for row in rows)
-        attempt, parser = (self._pytorch.plan, self._pytorch.parser) if self._pytorch else (plan, Parser())
-        if ok and plan.compiles_staging:
+        if ok and self._progress.compiles_staging:
             # the duration of another run is no measure, but the cache has its objects
-            keep_last_run(options, self.status.seconds if plan.is_from_scratch else plan.last_run)
+            seconds = self.status.seconds if self._progress.is_from_scratch else plan.last_run
+            keep_last_run(options, seconds)
+        parser = Parser()
+        tree = self._progress.tree
+        if self._pytorch is not None:
+            parser = self._pytorch.parser
+            tree = self._pytorch.progress.tree
         return Summary(
             ok=ok,
             config=options.run_name,
@@ -211,7 +277,7 @@ class Driver:
             seconds=round(time.monotonic() - self._began, 1),
             log=self._log.path,
             channel=options.packages,
-            staging=attempt.staging_decision.use,
+            staging=tree.use,
             staging_seconds=round(parser.staging_seconds, 1),
             swaps=parser.swaps,
             error=error,

@@ -14,12 +14,13 @@ from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
-from megabuild.plan.plan import Method, Plan, Task
+from megabuild.plan.plan import Method, Task
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.graph import TaskResult, Work
 from megabuild.run.launcher import COMPILER_LAUNCHER
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_build import PackageBuild
+from megabuild.run.progress import Progress
 from megabuild.run.pytorch import NAME as PYTORCH
 from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.summary import name_of_test
@@ -64,7 +65,7 @@ def _build(
     ):
         log.become_latest()
         needs = [name for other in others for name in other.file_names]
-        build = PackageBuild(attempt, plan, task.items, seconds, needs=needs)
+        build = PackageBuild(attempt, run.progress, task.items, seconds, needs=needs)
         sandbox, job = _describe(task, attempt)
         outcome, error = build.run(sandbox, job)
         archives = build.finish(outcome)
@@ -102,15 +103,14 @@ def _describe(task: Task, attempt: Attempt) -> tuple[Place, Job]:
     return sandbox, make_job(attempt, sandbox, {**task.overrides, **inside}, env)
 
 
-def make_torch_channel(plan: Plan, built: Path) -> None:
+def make_torch_channel(progress: Progress, built: Path) -> None:
     """Make a channel of the plan's PyTorch packages only: the published ones, and those below ``built``.
 
     Extensions cannot use the published channel, which is reindexed whenever a package is added.
     """
-    options = plan.options
+    options = progress.plan.options
     channel = options.state / _TORCH
-    names = [item.package.file_name for item in plan.items]
-    published = paths(options.packages, [name for name in names if name in plan.existing])
+    published = paths(options.packages, progress.published_torch)
     packages = [*published, *channel_folder.package_files(built)]
     channel_folder.drop_packages(channel, keep=frozenset(path.name for path in packages))
     for path in packages:

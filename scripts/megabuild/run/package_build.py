@@ -16,9 +16,10 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, output_folder, reproducible
 from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import Place
-from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.plan import PlanItem
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.build_output import BuildStep, StepKind
+from megabuild.run.progress import Progress
 from megabuild.run.shelf import Shelf
 from megabuild.status.record import PackageState
 from megabuild.status.status import logger
@@ -38,19 +39,21 @@ class PackageBuild:
     """
 
     def __init__(
-        self, attempt: Attempt, plan: Plan, items: Sequence[PlanItem], seconds: dict[str, float], *,
+        self, attempt: Attempt, progress: Progress, items: Sequence[PlanItem], seconds: dict[str, float], *,
         needs: Sequence[str] = (), shelf: Shelf | None = None,
     ) -> None:  # fmt: skip
         self._attempt, self._seconds, self._shelf = attempt, seconds, shelf
         self._out = attempt.state / "out"
         packages = {item.package.file_name: item.package for item in items}
-        self.missing = {name: package for name, package in packages.items() if name not in plan.existing}
-        own = packages.keys() & plan.existing
+        existing = progress.existing
+        options = progress.plan.options
+        self.missing = {name: package for name, package in packages.items() if name not in existing}
+        own = packages.keys() & existing
         untested = output_folder.prepare_output(
             attempt.state,
             inputs={item.package.file_name: item.fingerprint for item in items},
-            published=paths(plan.options.packages, [*own, *needs]),
-            platform=plan.options.config.platform,
+            published=paths(options.packages, [*own, *needs]),
+            platform=options.config.platform,
         )
         self._counted_staging = False
         self._seen = {path.name for path in channel_folder.package_files(self._out)}

@@ -81,8 +81,7 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     built = shelf.folder / package.subdir / package.file_name
     # one channel per test: a shared one would be reindexed while other tests read it
     channel = state / _CHANNEL
-    names = [item.package.file_name for item in plan.items]
-    published = paths(plan.options.packages, [name for name in names if name in plan.existing])
+    published = paths(plan.options.packages, attempt.run.progress.published_torch)
     for path in [*copies, *published]:
         files.link(path, channel / path.parent.name / path.name)
     channel_folder.write_index(channel, plan.options.config.platform)

@@ -13,23 +13,24 @@ from groundwork.text import counted
 from megabuild.cleaning import size_of
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.plan.estimate import GB
 from megabuild.plan.plan import Plan
 from megabuild.plan.solving import Solver
+from megabuild.run.estimate import GB, Estimate
 from megabuild.status.status import logger
 
 
-def check(plan: Plan, isolation: Isolation) -> None:
+def check(plan: Plan, estimate: Estimate, isolation: Isolation) -> None:
     """Run all checks that need no compiler, cheapest first, and log the free space and memory."""
     check_build_path(plan.options.state_inside(isolation))
-    logger.info("checked disk: %s", check_disk(plan))
-    machine, per_job = measure(), plan.estimate.memory_per_job
+    logger.info("checked disk: %s", check_disk(plan, estimate))
+    machine = measure()
+    per_job = estimate.memory_per_job
     if machine.memory < per_job:
         raise OutOfMemoryError(
             f"this machine has {machine.memory / GB:.1f} GB of memory; one compiler needs about {per_job / GB:.1f} GB",
             "build on a machine with more memory",
         )
-    jobs = f"{counted(plan.jobs.count, 'compile job')} ({plan.jobs.reason})"
+    jobs = f"{counted(estimate.jobs.count, 'compile job')} ({estimate.jobs.reason})"
     logger.info("checked memory: %.1f GB free, %s", machine.memory_free / GB, jobs)
     config, kind = plan.config, plan.config.variant.get("torch_source", ("",))[0]
     if kind == "official" and plan.options.torch_source is None:
@@ -64,7 +65,7 @@ def check_caches(plan: Plan, isolation: Isolation) -> None:
         files.writable(folder, remedy)
 
 
-def check_disk(plan: Plan) -> str:
+def check_disk(plan: Plan, estimate: Estimate) -> str:
     """Compare the disk space that a plan needs with the free space.
 
     Raises OutOfSpaceError: There is not enough space.
@@ -72,7 +73,7 @@ def check_disk(plan: Plan) -> str:
     """
     state, cache, pending = plan.options.state, plan.options.cache, plan.environment.pending
     first = pending.bytes if pending else 0  # downloads, and packages made from them
-    needed = max(plan.estimate.disk - size_of(state), 0)
+    needed = max(estimate.disk - size_of(state), 0)
     needed += first if disk_of(cache) == disk_of(state) else 0
     for folder, size, name in ((state, needed, "--output"), (cache, first, "MEGABUILD_CACHE")):
         if forbids_programs(folder):

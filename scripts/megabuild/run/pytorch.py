@@ -11,15 +11,14 @@ from groundwork.jobs import Budget
 from groundwork.progress import title
 from megabuild.engine import output_folder
 from megabuild.plan import tree_reuse
-from megabuild.plan.plan import Plan
-from megabuild.plan.plan_report import staging_sentence
-from megabuild.plan.planning import compare_with_disk
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.build_output import Parser
 from megabuild.run.graph import TaskResult, Work
 from megabuild.run.launcher import COMPILER_LAUNCHER
 from megabuild.run.package_build import PackageBuild
+from megabuild.run.plan_report import staging_sentence
+from megabuild.run.progress import Progress
 from megabuild.run.sandbox_paths import make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.status.status import logger
@@ -35,35 +34,38 @@ class PyTorchBuild:
 
     def __init__(self, run: RunContext, shelf: Shelf) -> None:
         self._run, self._shelf = run, shelf
-        self._budget = Budget(run.plan.jobs.count, heavy_jobs=run.plan.heavy_jobs)
+        self._budget = Budget(run.estimate.jobs.count, heavy_jobs=run.estimate.heavy_jobs)
         self._seconds: dict[str, float] = {}
-        self.plan = run.plan  #: of the last attempt: lacks the packages that were published before
+        self.progress = run.progress  #: at the start of the last attempt
         self.parser = Parser()  #: of the last attempt
 
     @property
     def work(self) -> Work:
         """The task."""
-        files = [item.package.file_name for item in self.plan.items]
+        files = [item.package.file_name for item in self._run.plan.items]
         return Work(name=NAME, run=self._build, budget=self._budget, provides=files, vital=True)
 
     def _build(self, jobs: int, stop: threading.Event) -> TaskResult:
         """Build the missing packages; retry with a new staging if the swap refuses a tree that was reused unchecked."""
         result = self._attempt(jobs, stop)
-        if isinstance(result.error, SwapRefused) and self.plan.staging_decision.use is TreeUse.REUSE:
-            output_folder.drop_stagings(self.plan.options.state / "out")
+        if isinstance(result.error, SwapRefused) and self.progress.tree.use is TreeUse.REUSE:
+            output_folder.drop_stagings(self._run.plan.options.state / "out")
             headline = result.error.message.splitlines()[0]
             logger.warning("%s: retrying: staging runs again with the tree's objects", headline)
             result = self._attempt(jobs, stop)
         return result
 
     def _attempt(self, jobs: int, stop: threading.Event) -> TaskResult:
-        plan = self.plan = compare_with_disk(self._run.plan)
-        options, state = plan.options, plan.options.state
-        if not plan.missing:
+        plan = self._run.plan
+        options = plan.options
+        state = options.state
+        progress = Progress.read(plan)  # an earlier attempt may have published packages, or finished the tree
+        self.progress = progress
+        if not progress.missing:
             return TaskResult(seconds={})
         with Attempt(self._run, NAME, state, jobs=jobs, stop=stop) as attempt:
             self.parser = attempt.parser
-            build = PackageBuild(attempt, plan, plan.items, self._seconds, shelf=self._shelf)
+            build = PackageBuild(attempt, progress, plan.items, self._seconds, shelf=self._shelf)
             sandbox = make_place(
                 attempt, recipe=options.recipe, channels=plan.environment.channels,
                 written=("tree",) if plan.stages else (), heavy_jobs=self._budget.heavy_jobs,
@@ -76,21 +78,22 @@ class PyTorchBuild:
                 "TORCH_TREE": f"{sandbox.state_inside}/tree",
                 "TORCH_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
             }
-            name = plan.staged_name if plan.stages else plan.missing[0].name
+            name = plan.staged_name if plan.stages else progress.missing[0].name
             attempt.row.phase(title(name, "", "environment"))
             if plan.stages:
-                _prepare_tree(plan)
+                _prepare_tree(progress)
             job = make_job(attempt, sandbox, overrides, env)
             _, error = build.run(sandbox, replace(job, keep_going=options.keep_going, test=False))
             return TaskResult(seconds=self._seconds, error=error)
 
 
-def _prepare_tree(plan: Plan) -> None:
+def _prepare_tree(progress: Progress) -> None:
     """Prepare the tree before anything is compiled in it."""
-    logger.debug("%s", staging_sentence(plan))  # the plan has shown it already
+    logger.debug("%s", staging_sentence(progress))  # the plan has shown it already
+    plan = progress.plan
     state = plan.options.state
     tree = state / "tree"
-    tree_reuse.prepare_tree(plan.staging_decision, tree, state / "out", plan.staging)
+    tree_reuse.prepare_tree(progress.tree, tree, state / "out", plan.staging)
     # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
     tree_dates = plan.options.recipes / "tree_dates.py"
     # never run another feedstock's code outside the isolation

@@ -13,22 +13,22 @@ from groundwork.errors import BuildError, BusyError, DeadlineError, Interrupted,
 from groundwork.files import FileLock
 from groundwork.redact import Mask
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan
 from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
+from megabuild.run.outlook import Outlook
 from megabuild.run.summary import LATEST, ResultStatus, Summary
 from megabuild.run.work_folders import remove_work
 from megabuild.status.record import RunStatus
 from megabuild.status.status import Status, logger
 
 
-def execute(plan: Plan, status: Status) -> Summary:
+def execute(outlook: Outlook, status: Status) -> Summary:
     """Run a plan to its end and return the summary.
 
     The run changes ``status``; its messages go to the logger ``megabuild``. Unless the run had nothing to do, the
     summary is also written to ``run.json``, even after an error.
     """
-    options = plan.options
+    options = outlook.options
     in_use.mark(options.output)
     in_use.mark(options.state)
     files.writable(options.state, "choose another folder with --output")
@@ -39,7 +39,7 @@ def execute(plan: Plan, status: Status) -> Summary:
     ):
         logger.addHandler(log)
         _remove_unfinished(options)
-        run = Driver(plan, log, status)
+        run = Driver(outlook, log, status)
         failed: Exception | None = None
         try:
             run.go()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -12,11 +11,11 @@ from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError, MegabuildError
 from groundwork.progress import Preparing
 from megabuild.engine import archive, output_folder
-from megabuild.plan import store_lookup, tree_reuse
-from megabuild.plan.fingerprint import inherits
-from megabuild.plan.plan import Plan, PlanItem, Stored
-from megabuild.plan.planning import compare_with_disk
+from megabuild.plan import tree_reuse
+from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.tree_reuse import TreeUse
+from megabuild.run import store_lookup
+from megabuild.run.progress import Progress
 from megabuild.status.record import PackageState
 from megabuild.status.status import Status, logger
 from megabuild.store import published, tree_archive
@@ -26,33 +25,35 @@ from megabuild.store.server import Record, Store, StoreError, named_store
 _TREE = "libtorch.tar.zst"
 
 
-def fetch(plan: Plan, environ: Mapping[str, str], status: Status) -> Plan:
-    """Publish the store's packages and put its tree in place; return the plan of the missing packages.
+def fetch(progress: Progress, environ: Mapping[str, str], status: Status) -> Progress:
+    """Publish the store's packages and put its tree in place; return the progress after that.
 
     Damaged and missing files are built here instead.
     """
+    plan = progress.plan
+    stored = progress.stored
     store = named_store(environ)
-    if store is None or plan.stored == Stored():
-        return plan
+    if store is None or stored.is_empty:
+        return progress
     with files.scratch(channel_folder.own_folder(plan.options.state)) as aside:
         try:
             for item in plan.all_items:
-                record = plan.stored.packages.get(item.package.file_name)
-                if record is not None and item.package.file_name not in plan.existing:
+                record = stored.packages.get(item.package.file_name)
+                if record is not None and item.package.file_name not in progress.existing:
                     _fetch_package(plan, item, record, store, aside, status)
-            # compare again: packages whose download failed must be built
-            missing = compare_with_disk(plan).missing
-            if plan.stored.staging is not None and any(map(inherits, missing)):
-                _fetch_tree(plan, plan.stored.staging, store, aside, status)
+            # read again: packages whose download failed must be built
+            if stored.staging is not None and Progress.read(plan).needs_staging:
+                _fetch_tree(plan, stored.staging, store, aside, status)
         except StoreError as error:
             logger.warning("store failed, so the rest is built here: %s", error)
-    return compare_with_disk(replace(plan, stored=Stored()))
+    return Progress.read(plan)
 
 
 def _fetch_package(
     plan: Plan, item: PlanItem, record: Record, store: Store, aside: Path, status: Status
 ) -> None:
-    name, package = item.package.file_name, item.package
+    package = item.package
+    name = package.file_name
     path = aside / package.subdir / name
     try:
         _follow(store.fetch(record, path), status, f"fetching {package.id.label}", record.size)
@@ -69,13 +70,15 @@ def _fetch_package(
 
 
 def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: Status) -> None:
-    packed, unpacked = aside / _TREE, aside / "unpacked"
+    packed = aside / _TREE
+    unpacked = aside / "unpacked"
     try:
         _follow(store.fetch(record, packed), status, f"fetching the finished {plan.staged_name}", record.size)
         status.note(Preparing(what=f"unpacking the finished {plan.staged_name}"))
         tree_archive.unpack(packed, unpacked)
         packed.unlink()
-        tree, out = plan.options.state / "tree", plan.options.state / "out"
+        tree = plan.options.state / "tree"
+        out = plan.options.state / "out"
         if tree_reuse.read(unpacked / "tree") != plan.staging:
             raise IntegrityError(
                 f"{store.shown}: {plan.staged_name} has another key", "delete it from the store"
@@ -102,25 +105,34 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     store = named_store(environ)
     if store is None or not store.writes:
         return
+    progress = Progress.read(plan)
     try:
         for item in plan.all_items:
-            if item.package.file_name in plan.existing:
+            if item.package.file_name in progress.existing:
                 (path,) = published.paths(plan.options.packages, [item.package.file_name])
-                _put_file(
-                    store, store_lookup.package_key(plan.options, item), path, item.package.id.label, status
-                )
-        finished = plan.stages and not plan.missing and plan.staging_decision.use is TreeUse.REUSE
-        if finished and not _has_record(store, key := store_lookup.staging_key(plan)):
-            what, state = f"the finished {plan.staged_name}", plan.options.state
-            with files.scratch(state) as aside:
-                status.note(Preparing(what=f"packing {what}"))
-                stagings = output_folder.staging_caches(state / "out")
-                folders = {f"stagings/{path.name}": path for path in stagings}
-                tree_archive.pack({"tree": state / "tree", **folders}, aside / _TREE)
-                _put_file(store, key, aside / _TREE, what, status)
+                key = store_lookup.package_key(plan.options, item)
+                _put_file(store, key, path, item.package.id.label, status)
+        if progress.tree.use is TreeUse.REUSE and not progress.missing:
+            _put_tree(plan, store, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
         logger.warning("upload to the store is incomplete; the next run retries it: %s", why)
+
+
+def _put_tree(plan: Plan, store: Store, status: Status) -> None:
+    """Pack and upload the finished tree, unless the store has it."""
+    key = store_lookup.staging_key(plan)
+    if _has_record(store, key):
+        return
+    what = f"the finished {plan.staged_name}"
+    state = plan.options.state
+    with files.scratch(state) as aside:
+        status.note(Preparing(what=f"packing {what}"))
+        folders = {"tree": state / "tree"}
+        for path in output_folder.staging_caches(state / "out"):
+            folders[f"stagings/{path.name}"] = path
+        tree_archive.pack(folders, aside / _TREE)
+        _put_file(store, key, aside / _TREE, what, status)
 
 
 def _put_file(store: Store, key: str, path: Path, what: str, status: Status) -> None:

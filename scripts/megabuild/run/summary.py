@@ -19,6 +19,7 @@ from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
+from megabuild.run.progress import Progress
 from megabuild.store.published import is_published, records
 
 #: In a state folder: the summary of the last run with work to do.
@@ -165,17 +166,21 @@ def package_lines(packages: Sequence[PackageResult]) -> list[str]:
     return [*(["failed:", *notes, ""] if notes else []), *lines]
 
 
-def package_results(plan: Plan, failed: Mapping[str, MegabuildError]) -> tuple[PackageResult, ...]:
-    """Return a row for each package, in build order; ``failed`` maps failed tasks to their errors."""
-    channel, published = plan.options.packages, records(plan.options.packages)
+def package_results(start: Progress, failed: Mapping[str, MegabuildError]) -> tuple[PackageResult, ...]:
+    """Return a row for each package, in build order; ``start``: what existed before the run.
+
+    ``failed`` maps failed tasks to their errors.
+    """
+    channel = start.plan.options.packages
+    published = records(channel)
     notes: dict[str, str] = {}  # by file name of a package that failed
     for error in failed.values():
         notes |= dict.fromkeys(error.packages, error.message.splitlines()[0])
     rows = []
-    for item in plan.all_items:
+    for item in start.plan.all_items:
         name = item.package.file_name
         record = published.get(name)
-        existed = name in plan.existing
+        existed = name in start.existing
         if record is None or not is_published(channel, record, item.fingerprint):
             status = ResultStatus.FAILED if name in notes else ResultStatus.MISSING
             rows.append(PackageResult(package=item.package.id, status=status, note=notes.get(name, "")))

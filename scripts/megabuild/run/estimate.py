@@ -1,0 +1,125 @@
+"""Estimates disk, memory and time of a run, from a table or from the config's last run on this machine.
+
+The table: Debian's PyTorch 2.6 with few features and the wheels of 2.13 were measured on two cores; the others are
+reported for conda-forge's builds (pytorch-cpu-feedstock #210 and #298; for flash-attention pytorch #130443).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
+from groundwork.machine import measure
+from megabuild.plan.options import MODEL
+from megabuild.plan.plan import Method, Plan, Task
+from megabuild.providers.provider import Figures
+from megabuild.providers.select import provider_of
+from megabuild.run.progress import Progress
+
+GB = 1_000_000_000
+#: For each heavy nvcc object compiled at a time: the largest reported, plus an ordinary object next to it.
+_HEAVY_BYTES = 6 * GB
+#: Share of a compile that is left with the objects of a config with another BLAS (docs/lab/measurements.md, "Objects
+#: that configs share").
+_SHARED = 0.03
+_MODEL = Figures(0.1, 0.05, 0.02, 0.5, 0.01, 0.008, "measured rehearsals")
+#: GB of the environment that all extensions' tasks share, and of each task.
+_CUDA_ENVIRONMENT = 5.5
+_CPU_ENVIRONMENT = 1.0
+_TASK = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Rough figures for the remaining work; all are 0 without a basis, except the jobs."""
+
+    disk: int = 0  #: bytes of disk at the peak, packages included
+    packages: int = 0  #: bytes of these that are packages, which stay when trees are removed
+    memory_per_job: int = 0  #: bytes of memory of the largest compile
+    memory_of_ordinary: int = 0  #: bytes of memory of every other compile than nvcc's few heavy ones
+    cpu_hours: float = 0.0  #: CPU hours, without the object cache
+    hours: float = 0.0  #: wall-clock hours, with the planned jobs
+    basis: str = ""  #: source of the figures, in a few words
+    heavy_jobs: int = 0  #: how many of the jobs may compile heavy objects; 0 if no object is heavy
+    jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
+
+
+def estimate(progress: Progress) -> Estimate:
+    """Estimate the work that is left."""
+    plan = progress.plan
+    figures = _figures_of(plan)
+    tasks = [task for task in progress.missing_tasks if task.method is not Method.NOTHING]
+    machine = measure()
+    memory = machine.memory_free
+    if plan.options.memory:
+        memory = min(memory, plan.options.memory)
+    largest = int(figures.memory * GB) if figures else 0
+    has_heavy = largest > bytes_per_compile(cuda=True)
+    ordinary = bytes_per_compile(cuda=False) if has_heavy else largest
+    if any(task.method is Method.COMPILE for task in tasks):
+        ordinary = max(ordinary, bytes_per_compile(cuda=plan.has_cuda))
+    jobs = compile_jobs(
+        machine,
+        bytes_per_job=ordinary,
+        most=memory,
+        requested=plan.options.cpu_count,
+        environ=os.environ,
+    )
+    if figures is None:
+        return Estimate(jobs=jobs)
+    heavy_jobs = min(jobs.count, max(1, memory // _HEAVY_BYTES)) if has_heavy else 0
+    per_job = max(largest if progress.missing else 0, ordinary if tasks else 0)
+    packages = 0.0
+    if progress.missing:
+        packages = figures.package + progress.rounds * figures.per_python
+    cpu_hours = _cpu_hours(progress, figures, tasks)
+    hours = cpu_hours / min(jobs.count, machine.cores)  # more jobs than cores are no faster
+    basis = figures.basis
+    if progress.is_from_scratch and plan.last_run:
+        hours = plan.last_run / 3600
+        basis = "the last run here"
+    disk = _disk(progress, figures, packages, tasks_at_once=min(jobs.count, len(tasks)))
+    return Estimate(
+        disk=int(disk * GB),
+        packages=int(packages * GB),
+        memory_per_job=per_job,
+        memory_of_ordinary=ordinary,
+        cpu_hours=round(cpu_hours, 3),
+        hours=round(hours, 3),
+        basis=basis,
+        heavy_jobs=heavy_jobs,
+        jobs=jobs,
+    )
+
+
+def _figures_of(plan: Plan) -> Figures | None:
+    """Return the table's figures; None for another feedstock's recipe, which has no source either."""
+    source = plan.config.variant.get("torch_source", ("",))[0]
+    if not source:
+        return None
+    if source == MODEL:
+        return _MODEL
+    return provider_of(plan.config).figures.get("cuda" if plan.has_cuda else "cpu")
+
+
+def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_once: int) -> float:
+    """Return the GB of disk at the peak."""
+    disk = 0.0
+    if (
+        progress.missing
+    ):  # one and a half trees while a package is made, the packages, their test environments
+        disk = 1.5 * figures.tree + 3 * packages
+    if tasks_at_once:
+        disk += _CUDA_ENVIRONMENT if progress.plan.has_cuda else _CPU_ENVIRONMENT
+        disk += _TASK * tasks_at_once
+    return disk
+
+
+def _cpu_hours(progress: Progress, figures: Figures, tasks: list[Task]) -> float:
+    hours = progress.rounds * figures.python_hours
+    if progress.compiles_staging:
+        hours += figures.hours
+    if progress.plan.shared:
+        hours *= _SHARED
+    return hours + sum(task.cpu_seconds for task in tasks) / 3600

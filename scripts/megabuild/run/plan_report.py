@@ -1,0 +1,243 @@
+"""A plan as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from groundwork.errors import IsolationError
+from groundwork.exhaustive import assert_never
+from groundwork.result import Result
+from groundwork.text import Sign, counted, size, table, to_dict
+from megabuild.plan.plan import Method, Plan, PlanItem, Task
+from megabuild.plan.tree_reuse import Decision, TreeUse
+from megabuild.providers.environment import Pending
+from megabuild.run.estimate import Estimate
+from megabuild.run.outlook import Outlook
+from megabuild.run.progress import Progress
+
+#: Attributes in the JSON document.
+_ESTIMATE = "disk packages memory_per_job memory_of_ordinary cpu_hours hours basis heavy_jobs"
+_PACKAGE = "name version build_string build_number subdir file_name python"
+
+
+def plan_result(outlook: Outlook) -> Result:
+    """Return the result of ``--plan``, with the exit code of a run that has no isolation."""
+    problem = _problem(outlook)
+    return Result(
+        format="plan",
+        format_version=2,
+        document=plan_document(outlook),
+        lines=plan_lines(outlook),
+        exit_code=problem.exit_code if problem else 0,
+    )
+
+
+def _problem(outlook: Outlook) -> IsolationError | None:
+    """Return the error with which a run of the plan would end at once, if it has work to do."""
+    isolation = outlook.plan.isolation
+    if isinstance(isolation, IsolationError) and not outlook.progress.when_fetched().is_done:
+        return isolation
+    return None
+
+
+def plan_lines(outlook: Outlook) -> list[str]:
+    """Return a plan as text, at most 80 columns wide except for names and notes."""
+    plan = outlook.plan
+    progress = outlook.progress
+    lines = [_headline(plan), ""]
+    problem = _problem(outlook)
+    if problem is not None:
+        lines += [f"{Sign.failed} cannot be built here: {problem.message}", f"  {problem.remedy}", ""]
+    lines += [*table(("package", "state"), _package_rows(progress)), ""]
+    if plan.no_extensions:
+        lines += [f"PyTorch Geometric's extensions: {plan.no_extensions}", ""]
+    if plan.extensions:
+        lines += [*extension_lines(plan.extensions, progress), ""]
+    lines += _note_lines(outlook)
+    return [*lines, *_work_lines(outlook)]
+
+
+def _package_rows(progress: Progress) -> list[tuple[str, str]]:
+    verb = "build" if progress.plan.compiles_torch else "unpack"
+    rows = []
+    for item in progress.plan.items:
+        name = item.package.file_name
+        rows.append((name.removesuffix(".conda"), _state(name, verb, progress)))
+    return rows
+
+
+def _note_lines(outlook: Outlook) -> list[str]:
+    plan = outlook.plan
+    stored = outlook.progress.stored
+    lines = []
+    for reason in dict.fromkeys(plan.left_out.values()):
+        pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
+        lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
+    lines += [f"{Sign.warning} {note}" for note in (*plan.notes, *stored.notes)]
+    pending = plan.environment.pending
+    if pending is not None and pending.wheels:
+        lines.append(f"downloads first: {pending.wheels} wheels ({size(pending.download)})")
+    if stored.staging is not None:
+        lines.append(f"the finished {plan.staged_name} comes from the store")
+    return lines
+
+
+def _work_lines(outlook: Outlook) -> list[str]:
+    """Return the lines on the work that is left, and on what it needs."""
+    plan = outlook.plan
+    stored = outlook.progress.stored
+    left = outlook.progress.when_fetched()
+    if left.is_done:
+        return [f"nothing to build: {'the store has the rest' if stored.packages else 'all packages exist'}"]
+    lines = []
+    if left.missing and plan.stages and not stored.staging:
+        lines.append(staging_sentence(outlook.progress))
+        if plan.shared and outlook.progress.compiles_staging:
+            lines.append(f"{plan.shared} shares its objects")
+    jobs = counted(outlook.estimate.jobs.count, "job")
+    if not outlook.estimate.basis:
+        return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
+    return [*lines, _needs_line(outlook), _time_line(outlook.estimate, jobs)]
+
+
+def _needs_line(outlook: Outlook) -> str:
+    plan = outlook.plan
+    progress = outlook.progress
+    figures = outlook.estimate
+    pending = plan.environment.pending or Pending()
+    needs = f"needs about {size(figures.disk + pending.bytes)} of disk"
+    compiles_extension = any(task.method is Method.COMPILE for task in progress.missing_tasks)
+    if plan.compiles_torch or compiles_extension:
+        needs += f", {size(figures.memory_of_ordinary or figures.memory_per_job)} of memory per compile job"
+    if progress.missing and figures.heavy_jobs:
+        needs += f" (heavy objects take {size(figures.memory_per_job)}, {figures.heavy_jobs} run at a time)"
+    return needs
+
+
+def _time_line(figures: Estimate, jobs: str) -> str:
+    hours = f"{max(1, round(figures.hours * 60))} min"
+    if figures.hours >= 1:
+        hours = f"{figures.hours:.1f} hours"
+    cpu = ""
+    if figures.cpu_hours >= 1:
+        cpu = f", {figures.cpu_hours:.1f} CPU hours"
+    return f"takes about {hours} with {jobs}{cpu} ({figures.basis})"
+
+
+def _headline(plan: Plan) -> str:
+    config = plan.options.config
+    details = [f"{config.name}: {_verb(plan)} {_product(plan)} for {config.platform}"]
+    if "cuda_compiler_version" in config.variant:
+        details.append(f"CUDA {config.cuda_version}" if config.cuda_version else "CPU")
+    if plan.compiles_torch and config.blas:
+        details.append(f"{config.blas} BLAS")
+    return ", ".join(details)
+
+
+def _verb(plan: Plan) -> str:
+    if not plan.compiles_torch:
+        return "unpacks the wheels of"
+    return "rehearsal with a model of" if plan.options.rehearse else "builds"
+
+
+def _product(plan: Plan) -> str:
+    if plan.is_foreign:
+        return f"{plan.options.root.name}'s recipe"
+    return f"PyTorch {plan.options.config.torch_version}"
+
+
+def _state(file_name: str, otherwise: str, progress: Progress) -> str:
+    if file_name in progress.existing:
+        return f"{Sign.kept} exists"
+    return "fetch" if file_name in progress.stored.packages else otherwise
+
+
+def staging_sentence(progress: Progress) -> str:
+    """Return how the former compile is used, and why."""
+    plan = progress.plan
+    sentence = _use_of_tree(progress.tree, plan.staged_name)
+    if not plan.compiles_torch and progress.tree.use is not TreeUse.REUSE:
+        sentence = f"{plan.staged_name} is unpacked from its wheel"
+    if progress.tree.reasons:
+        sentence += f" ({'; '.join(progress.tree.reasons)})"
+    return sentence
+
+
+def _use_of_tree(decision: Decision, what: str) -> str:
+    match decision.use:
+        case TreeUse.NONE:
+            return f"{what} has no compile of its own"
+        case TreeUse.FRESH:
+            return f"{what} is built from scratch"
+        case TreeUse.REUSE:
+            return f"the finished {what} is reused"
+        case TreeUse.RESUME if decision.is_complete:
+            return f"{what} is compiled completely; only objects that the change affects are compiled again"
+        case TreeUse.RESUME:
+            return f"the compile of {what} continues where it stopped"
+        case TreeUse.RECOMPILE:
+            return f"{what} is rebuilt with objects from the object cache"
+        case never:
+            assert_never(never)
+
+
+def extension_lines(tasks: Iterable[Task], progress: Progress) -> list[str]:
+    """Return the table of PyTorch Geometric's extensions, with reasons below."""
+    rows = []
+    reasons: dict[str, dict[str, None]] = {}
+    for task in tasks:
+        method = f"{Sign.failed} fails" if task.method is Method.NOTHING else task.method.value
+        for package in task.packages:
+            state = _state(package.file_name, method, progress)
+            rows.append((package.id.label, state))
+            if state == method and task.reason:
+                reasons.setdefault(task.reason, {})[task.extension] = None
+    lines = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return [*table(("extension", "state"), rows), *lines]
+
+
+def plan_document(outlook: Outlook) -> dict[str, Any]:
+    """Return a plan as JSON values."""
+    plan = outlook.plan
+    progress = outlook.progress
+    stored = progress.stored
+    config = plan.options.config
+    isolation = plan.isolation
+    return {
+        "config": config.name,
+        "rehearsal": plan.options.rehearse,
+        **to_dict(config, "platform torch_version"),
+        "packages": [_item_document(item, progress) for item in plan.items],
+        "extensions": {
+            "reason": plan.no_extensions,
+            "tasks": [_task_document(task, progress) for task in plan.extensions],
+        },
+        "left_out": dict(plan.left_out),
+        "notes": [*plan.notes, *stored.notes],
+        "overrides": {key: list(values) for key, values in plan.environment.overrides.items()},
+        "isolation": None if isinstance(isolation, IsolationError) else isolation.name,
+        "problem": isolation.message if isinstance(isolation, IsolationError) else None,
+        "staging": {
+            "fingerprint": plan.staging.digest,
+            "decision": progress.tree.use.value,
+            "reasons": list(progress.tree.reasons),
+        },
+        "shared_objects": plan.shared,
+        "store": {"packages": sorted(stored.packages), "staging": stored.staging is not None},
+        "estimate": to_dict(outlook.estimate, _ESTIMATE),
+    }
+
+
+def _item_document(item: PlanItem, progress: Progress) -> dict[str, Any]:
+    return {**to_dict(item.package, _PACKAGE), "exists": item.package.file_name in progress.existing}
+
+
+def _task_document(task: Task, progress: Progress) -> dict[str, Any]:
+    return {
+        **to_dict(task, "name extension python"),
+        "how": task.method.value,
+        **to_dict(task, "reason file_names"),
+        "exists": progress.existing.issuperset(task.file_names),
+        "wheel": str(task.wheel) if task.wheel else None,
+    }

@@ -1,0 +1,103 @@
+"""How far a plan has been carried out: the packages that exist, and what is left of a former compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from megabuild.configs.render import PlannedPackage
+from megabuild.isolation.base import Isolation
+from megabuild.plan import fingerprint, tree_reuse, work_record
+from megabuild.plan.plan import Plan, Task
+from megabuild.plan.tree_reuse import Decision, TreeUse
+from megabuild.run.store_lookup import Stored
+from megabuild.store import published
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """What exists of a plan at one moment; :meth:`read` makes a newer one."""
+
+    plan: Plan
+    #: file names of packages that are published, verified, and were made from the same inputs
+    existing: frozenset[str] = frozenset()
+    tree: Decision = tree_reuse.NOTHING_STAGED  #: how the former compile is used
+    stored: Stored = field(default_factory=Stored)  #: packages fetched from a store instead of built
+
+    @classmethod
+    def read(cls, plan: Plan) -> Progress:
+        """Compare a plan with its channel and its tree; changes no files."""
+        channel = plan.options.packages
+        records = published.records(channel)
+        existing = set[str]()
+        for item in plan.all_items:
+            name = item.package.file_name
+            if published.is_published(channel, records.get(name), item.fingerprint):
+                existing.add(name)
+        return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan))
+
+    def when_fetched(self) -> Progress:
+        """Return the progress as if everything that the store has were fetched."""
+        tree = self.tree
+        if self.stored.staging is not None:
+            tree = Decision(use=TreeUse.REUSE, reasons=())
+        return replace(self, existing=self.existing | self.stored.packages.keys(), tree=tree)
+
+    @property
+    def missing(self) -> tuple[PlannedPackage, ...]:
+        """PyTorch's packages that are not published yet."""
+        packages = (item.package for item in self.plan.items)
+        return tuple(package for package in packages if package.file_name not in self.existing)
+
+    @property
+    def published_torch(self) -> list[str]:
+        """The file names of PyTorch's published packages."""
+        names = [item.package.file_name for item in self.plan.items]
+        return [name for name in names if name in self.existing]
+
+    @property
+    def missing_tasks(self) -> tuple[Task, ...]:
+        """The extensions' tasks with missing packages."""
+        return tuple(task for task in self.plan.extensions if not self.existing.issuperset(task.file_names))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all packages exist."""
+        return self.existing.issuperset(self.plan.file_names)
+
+    @property
+    def rounds(self) -> int:
+        """Number of Pythons to build for; in another feedstock, packages for no Python count as one."""
+        pythons = {package.python for package in self.missing}
+        if not self.plan.is_foreign:
+            pythons.discard(None)
+        return len(pythons)
+
+    @property
+    def needs_staging(self) -> bool:
+        """Whether a missing package is built from the staging output."""
+        return any(fingerprint.inherits(package) for package in self.missing)
+
+    @property
+    def compiles_staging(self) -> bool:
+        """Whether the staging output, libtorch, is compiled."""
+        is_there = self.tree.use is TreeUse.REUSE or self.stored.staging is not None
+        return self.needs_staging and not is_there
+
+    @property
+    def is_from_scratch(self) -> bool:
+        """Whether the whole config is built, and no former compile is resumed."""
+        return self.compiles_staging and not self.existing and self.tree.use is not TreeUse.RESUME
+
+
+def _decide(plan: Plan) -> Decision:
+    if not plan.stages:
+        return tree_reuse.NOTHING_STAGED
+    state = plan.options.state
+    decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
+    isolation = plan.isolation
+    if decision.use is TreeUse.FRESH or not isinstance(isolation, Isolation):
+        return decision
+    if not work_record.is_foreign(state, isolation):
+        return decision
+    reason = "isolated builds made the former tree, and its programs would run on the host"
+    return Decision(use=TreeUse.RECOMPILE, reasons=(reason,))

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,28 +23,34 @@ from megabuild.run.logfile import LogFile
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.progress import Progress
 from megabuild.run.pytorch import NAME as PYTORCH
-from megabuild.run.sandbox_paths import make_job, make_place
+from megabuild.run.sandbox_paths import JobPart, make_job, make_place
 from megabuild.run.summary import name_of_test
 from megabuild.store.published import paths
 from pyg_extensions.sources import BASE
 from pyg_extensions.table import archs_of, find
 
-#: Subfolders of a state folder: the tasks' folders, and a channel of the run's own PyTorch.
-_FOLDER, _TORCH = "pyg", "pyg/torch"
+#: In a state folder: the tasks' folders.
+_FOLDER = "pyg"
+#: In a state folder: a channel of the run's own PyTorch.
+_TORCH = "pyg/torch"
 
 
 def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
     """Return the task that builds one extension for one Python, after the tests of that Python's PyTorch."""
-    ours = (item.package for item in run.plan.items if item.package.python in (None, task.base_python))
-    cached = task.method is Method.COMPILE and shutil.which(os.environ.get("TORCH_CCACHE", "") or "ccache")
+    tests = []
+    for item in run.plan.items:
+        if item.package.python in (None, task.base_python):
+            tests.append(name_of_test(item.package.file_name))
+    launcher = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    uses_cache = task.method is Method.COMPILE and shutil.which(launcher)
     return Work(
         name=task.name,
         run=partial(_build, run, task, {}),
         budget=budget,
-        needs=(PYTORCH, *task.needs, *(name_of_test(package.file_name) for package in ours)),
+        needs=(PYTORCH, *task.needs, *tests),
         cpu_seconds=task.cpu_seconds,
         # one Python at a time: the next one finds the objects in the cache
-        alone=task.extension if cached else "",
+        alone=task.extension if uses_cache else "",
         packages=task.file_names,
     )
 
@@ -57,16 +64,20 @@ def _build(
     """
     from pyg_extensions import find_wheel  # imported late: only runs with extensions need it
 
-    plan, config, state = run.plan, run.plan.config, run.plan.options.state / _FOLDER / task.name
-    others = (other for other in plan.extensions if other.name in task.needs)
+    plan = run.plan
+    config = plan.config
+    state = plan.options.state / _FOLDER / task.name
+    needs = []
+    for other in plan.extensions:
+        if other.name in task.needs:
+            needs += other.file_names
     with (
         LogFile(state / "logs", task.name, Mask(os.environ)) as log,
         Attempt(run, task.name, state, jobs=jobs, stop=stop, log=log, level=logging.DEBUG) as attempt,
     ):
         log.become_latest()
-        needs = [name for other in others for name in other.file_names]
         build = PackageBuild(attempt, run.progress, task.items, seconds, needs=needs)
-        sandbox, job = _describe(task, attempt)
+        sandbox, job = _describe(task, attempt, planned=list(build.missing))
         outcome, error = build.run(sandbox, job)
         archives = build.finish(outcome)
         for archived in archives:  # its kernels, and the PyTorch that it was built against
@@ -80,27 +91,35 @@ def _build(
         return TaskResult(archives=archives, seconds=seconds, error=error)
 
 
-def _describe(task: Task, attempt: Attempt) -> tuple[Place, Job]:
+def _describe(task: Task, attempt: Attempt, *, planned: Sequence[str]) -> tuple[Place, Job]:
     """Return the worker's paths, with the extension's sources, wheel and PyTorch's packages, and its job."""
-    plan, extension = attempt.run.plan, find(task.extension)
-    keys = [BASE, f"{extension.key}_git", *([extension.checkout.key] if extension.checkout else [])]
-    values = {key: task.overrides.get(key, ("",))[0] for key in keys}
-    local = {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
+    plan = attempt.run.plan
+    local = _local_sources(task)
     more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
     if task.wheel is not None:
         more["wheel"] = task.wheel.parent
     channels = (plan.options.state / _TORCH, *plan.environment.channels)
     sandbox = make_place(attempt, recipe=task.recipe, channels=channels, more=more)
-    inside = {
-        key: (f"file://{sandbox.more[key]}" if value.startswith("file://") else sandbox.more[key],)
-        for key, value in local.items()
-    }
+    overrides = dict(task.overrides)
+    for key, value in local.items():
+        scheme = "file://" if value.startswith("file://") else ""
+        overrides[key] = (f"{scheme}{sandbox.more[key]}",)
     env = {
         "PYG_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
         "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
         "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
     }
-    return sandbox, make_job(attempt, sandbox, {**task.overrides, **inside}, env)
+    return sandbox, make_job(attempt, sandbox, JobPart(planned=planned, env=env), overrides=overrides)
+
+
+def _local_sources(task: Task) -> dict[str, str]:
+    """Return the paths and ``file://`` URLs of sources on this machine, by variant key."""
+    extension = find(task.extension)
+    keys = [BASE, f"{extension.key}_git"]
+    if extension.checkout is not None:
+        keys.append(extension.checkout.key)
+    values = {key: task.overrides.get(key, ("",))[0] for key in keys}
+    return {key: value for key, value in values.items() if value.startswith(("/", "file://"))}
 
 
 def make_torch_channel(progress: Progress, built: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -63,7 +62,7 @@ class PackageBuild:
     def run(self, sandbox: Place, job: Job) -> tuple[Outcome, MegabuildError | None]:
         """Build the missing packages; return how that ended, and the error of the worker or of missing packages."""
         attempt = self._attempt
-        outcome = attempt.follow(sandbox, replace(job, planned=list(self.missing)), self._take)
+        outcome = attempt.follow(sandbox, job, self._take)
         output_folder.seal_stagings(self._out)
         if not outcome.ok:
             aside = self._out / BROKEN

@@ -6,7 +6,6 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from rattler import MatchSpec
@@ -22,7 +21,7 @@ from megabuild.providers.specs import satisfied
 from megabuild.run.attempt import BROKEN, Attempt, RunContext
 from megabuild.run.graph import Need, TaskResult, Work
 from megabuild.run.package_build import finish
-from megabuild.run.sandbox_paths import make_job, make_place
+from megabuild.run.sandbox_paths import JobPart, make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import name_of_test
 from megabuild.status.record import PackageState
@@ -88,9 +87,9 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     channels = (channel, *plan.environment.channels)
     sandbox = make_place(attempt, recipe=plan.options.recipe, channels=channels)
     inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
-    job = make_job(attempt, sandbox, plan.environment.overrides, {})
+    job = make_job(attempt, sandbox, JobPart(tests=[inside]), overrides=plan.environment.overrides)
     # a package counts as one test: steps of its scripts are ignored
-    outcome = attempt.follow(sandbox, replace(job, tests=[inside]))
+    outcome = attempt.follow(sandbox, job)
     if not outcome.ok:
         what = f"test of {package.name} {package.build_string}"
         aside, broken = state.parent / BROKEN, [package.file_name]

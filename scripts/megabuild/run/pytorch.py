@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import threading
-from dataclasses import replace
 
 from groundwork.errors import SwapRefused
 from groundwork.jobs import Budget
@@ -19,7 +18,7 @@ from megabuild.run.launcher import COMPILER_LAUNCHER
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.plan_report import staging_sentence
 from megabuild.run.progress import Progress
-from megabuild.run.sandbox_paths import make_job, make_place
+from megabuild.run.sandbox_paths import JobPart, make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.status.status import logger
 
@@ -82,8 +81,10 @@ class PyTorchBuild:
             attempt.row.phase(title(name, "", "environment"))
             if plan.stages:
                 _prepare_tree(progress)
-            job = make_job(attempt, sandbox, overrides, env)
-            _, error = build.run(sandbox, replace(job, keep_going=options.keep_going, test=False))
+            part = JobPart(
+                planned=list(build.missing), test_built=False, keep_going=options.keep_going, env=env
+            )
+            _, error = build.run(sandbox, make_job(attempt, sandbox, part, overrides=overrides))
             return TaskResult(seconds=self._seconds, error=error)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import rattler_build
@@ -102,12 +103,23 @@ def make_place(
     return sandbox
 
 
-def make_job(
-    attempt: Attempt, sandbox: Place, overrides: Mapping[str, Sequence[str]], env: Mapping[str, str]
-) -> Job:
-    """Return the worker's job, which names no packages yet, and write the variant file for rattler-build.
+@dataclass(frozen=True, kw_only=True)
+class JobPart:
+    """The part of a worker's job that differs between tasks."""
 
-    ``overrides`` replace variant values of the config, ``env`` adds variables for the recipe's scripts.
+    planned: Sequence[str] = ()  #: file names of the packages to build
+    tests: Sequence[str] = ()  #: package files to test; nothing is built
+    test_built: bool = True  #: test the packages that are built
+    keep_going: bool = False  #: after a failure, build the other packages
+    env: Mapping[str, str] = field(default_factory=dict)  #: further variables for the recipe's scripts
+
+
+def make_job(
+    attempt: Attempt, sandbox: Place, part: JobPart, *, overrides: Mapping[str, Sequence[str]]
+) -> Job:
+    """Return the worker's job, and write the variant file for rattler-build.
+
+    ``part`` is the task's own; ``overrides`` replace variant values of the config.
     """
     plan = attempt.run.plan
     variant = chosen(plan.options.config, overrides)
@@ -121,5 +133,9 @@ def make_job(
         variant_file=f"{sandbox.state_inside}/{VARIANT}",
         channels=sandbox.channels,
         named=any(item.package.names_channels for item in plan.all_items),
-        env={"CPU_COUNT": str(attempt.jobs), **env, **sandbox.environment},
+        test=part.test_built,
+        tests=part.tests,
+        env={"CPU_COUNT": str(attempt.jobs), **part.env, **sandbox.environment},
+        planned=part.planned,
+        keep_going=part.keep_going,
     )

@@ -7,6 +7,7 @@ reported for conda-forge's builds (pytorch-cpu-feedstock #210 and #298; for flas
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
@@ -48,49 +49,68 @@ class Estimate:
 def estimate(progress: Progress) -> Estimate:
     """Estimate the work that is left."""
     plan = progress.plan
-    figures = _figures_of(plan)
-    tasks = [task for task in progress.missing_tasks if task.method is not Method.NOTHING]
     machine = measure()
     memory = machine.memory_free
     if plan.options.memory:
         memory = min(memory, plan.options.memory)
-    largest = int(figures.memory * GB) if figures else 0
-    has_heavy = largest > bytes_per_compile(cuda=True)
-    ordinary = bytes_per_compile(cuda=False) if has_heavy else largest
-    if any(task.method is Method.COMPILE for task in tasks):
-        ordinary = max(ordinary, bytes_per_compile(cuda=plan.has_cuda))
+    tasks = [task for task in progress.missing_tasks if task.method is not Method.NOTHING]
+    figures = _figures_of(plan)
+    needs = _memory_needs(plan, figures, tasks)
     jobs = compile_jobs(
         machine,
-        bytes_per_job=ordinary,
+        bytes_per_job=needs.ordinary,
         most=memory,
         requested=plan.options.cpu_count,
         environ=os.environ,
     )
     if figures is None:
         return Estimate(jobs=jobs)
-    heavy_jobs = min(jobs.count, max(1, memory // _HEAVY_BYTES)) if has_heavy else 0
-    per_job = max(largest if progress.missing else 0, ordinary if tasks else 0)
-    packages = 0.0
-    if progress.missing:
-        packages = figures.package + progress.rounds * figures.per_python
+    at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
     cpu_hours = _cpu_hours(progress, figures, tasks)
-    hours = cpu_hours / min(jobs.count, machine.cores)  # more jobs than cores are no faster
+    hours = cpu_hours / at_once
     basis = figures.basis
     if progress.is_from_scratch and plan.last_run:
         hours = plan.last_run / 3600
         basis = "the last run here"
+    packages = 0.0
+    if progress.missing:
+        packages = figures.package + progress.rounds * figures.per_python
     disk = _disk(progress, figures, packages, tasks_at_once=min(jobs.count, len(tasks)))
+    heavy_jobs = 0
+    if needs.has_heavy:
+        heavy_jobs = min(jobs.count, max(1, memory // _HEAVY_BYTES))
+    per_job = max(needs.largest if progress.missing else 0, needs.ordinary if tasks else 0)
     return Estimate(
         disk=int(disk * GB),
         packages=int(packages * GB),
         memory_per_job=per_job,
-        memory_of_ordinary=ordinary,
+        memory_of_ordinary=needs.ordinary,
         cpu_hours=round(cpu_hours, 3),
         hours=round(hours, 3),
         basis=basis,
         heavy_jobs=heavy_jobs,
         jobs=jobs,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MemoryNeeds:
+    """Bytes of memory of PyTorch's largest compile, and of an ordinary one of the run."""
+
+    largest: int = 0
+    ordinary: int = 0
+    has_heavy: bool = False  #: few compiles, nvcc's, need much more than the others
+
+
+def _memory_needs(plan: Plan, figures: Figures | None, tasks: Iterable[Task]) -> _MemoryNeeds:
+    largest = 0
+    if figures is not None:
+        largest = int(figures.memory * GB)
+    has_heavy = largest > bytes_per_compile(cuda=True)
+    ordinary = bytes_per_compile(cuda=False) if has_heavy else largest
+    if any(task.method is Method.COMPILE for task in tasks):
+        ordinary = max(ordinary, bytes_per_compile(cuda=plan.has_cuda))
+    return _MemoryNeeds(largest=largest, ordinary=ordinary, has_heavy=has_heavy)
 
 
 def _figures_of(plan: Plan) -> Figures | None:

@@ -58,6 +58,13 @@ class Work:
     stop: threading.Event = field(default_factory=threading.Event)  #: set to end it
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    work: Work
+    jobs: int  #: number of compile jobs that it got
+    thread: threading.Thread
+
+
 #: Messages of threads: a task with its result or error, or the name of a package that is now available.
 Inbox: TypeAlias = "queue.SimpleQueue[str | tuple[Work, TaskResult | BaseException]]"
 
@@ -84,12 +91,16 @@ class Graph:
     ) -> None:
         # the longest first: started last, it would run alone on an idle machine
         self._waiting = sorted(works, key=lambda work: -work.cpu_seconds)
-        self._running: dict[str, tuple[Work, int, threading.Thread]] = {}
-        self._done, self._failed = set(done), failed
+        self._running: dict[str, _Running] = {}
+        self._done = set(done)
+        self._failed = failed
         self._error: MegabuildError | None = None  # the run's first
         self._retried: dict[str, float] = {}  # by task: the time of its retry
-        self._status, self._publish, self._inbox = status, publish, inbox
-        self._keep_going, self._on_tick = keep_going, on_tick
+        self._status = status
+        self._publish = publish
+        self._inbox = inbox
+        self._keep_going = keep_going
+        self._on_tick = on_tick
 
     def run(self) -> None:
         """Run all tasks; afterwards, also after an error, none is running.
@@ -107,22 +118,24 @@ class Graph:
             logger.warning("%s: ending the running tasks", str(stop) or "Ctrl-C")
             raise
         finally:
-            for work, _, _ in self._running.values():
-                work.stop.set()
-            for _, _, thread in self._running.values():
-                thread.join()
+            for running in self._running.values():
+                running.work.stop.set()
+            for running in self._running.values():
+                running.thread.join()
         if self._error is not None:
             raise self._error
 
     def _drop_hopeless(self) -> None:
         """Fail the tasks whose needs no task will meet."""
-        active = [*self._waiting, *(work for work, _, _ in self._running.values())]
-        expected = {name for work in active for name in (work.name, *work.provides)}
-        expected |= self._done
-        hopeless = [(work, lost) for work in self._waiting if (lost := _unmet(work.needs, expected))]
-        names = {work.name for work, _ in hopeless}
-        self._waiting = [work for work in self._waiting if work.name not in names]
-        for work, lost in hopeless:
+        expected = set(self._done)
+        for work in (*self._waiting, *self._running_works()):
+            expected.update([work.name, *work.provides])
+        waiting = self._waiting
+        self._waiting = [work for work in waiting if not _unmet(work.needs, expected)]
+        for work in waiting:
+            lost = _unmet(work.needs, expected)
+            if not lost:
+                continue
             why = "which failed" if self._failed.keys() & set(lost) else "which no task makes"
             error = BuildError(f"needs {', '.join(lost)}, {why}")
             if work.vital and self._error is not None:  # that error is the cause
@@ -130,18 +143,27 @@ class Graph:
             else:
                 self._fail(work, error)
 
+    def _running_works(self) -> list[Work]:
+        return [running.work for running in self._running.values()]
+
     def _start_tasks(self) -> None:
-        busy = {work.alone for work, _, _ in self._running.values() if work.alone}
         for work in list(self._waiting):
-            is_paused = time.monotonic() < self._retried.get(work.name, 0.0)
-            if is_paused or work.alone in busy or _unmet(work.needs, self._done):
-                continue
-            others = (other for other in self._waiting if other is not work)
-            jobs = work.budget.acquire(last=not any(other.budget is work.budget for other in others))
-            if jobs:
-                self._waiting.remove(work)
-                self._start(work, jobs)
-                busy.add(work.alone or work.name)
+            if self._is_ready(work):
+                jobs = work.budget.acquire(last=self._is_last(work))
+                if jobs:
+                    self._waiting.remove(work)
+                    self._start(work, jobs)
+
+    def _is_ready(self, work: Work) -> bool:
+        if work.alone and any(other.alone == work.alone for other in self._running_works()):
+            return False
+        if time.monotonic() < self._retried.get(work.name, 0.0):
+            return False
+        return not _unmet(work.needs, self._done)
+
+    def _is_last(self, work: Work) -> bool:
+        """Return whether no other waiting task has the same budget."""
+        return not any(other.budget is work.budget for other in self._waiting if other is not work)
 
     def _start(self, work: Work, jobs: int) -> None:
         if not work.vital:
@@ -154,7 +176,7 @@ class Graph:
                 self._inbox.put((work, error))
 
         thread = threading.Thread(target=go, name=work.name)
-        self._running[work.name] = (work, jobs, thread)
+        self._running[work.name] = _Running(work=work, jobs=jobs, thread=thread)
         thread.start()
 
     def _listen(self) -> None:
@@ -170,9 +192,9 @@ class Graph:
             return
 
     def _take_end(self, work: Work, end: TaskResult | BaseException) -> None:
-        _, jobs, thread = self._running.pop(work.name)
-        thread.join()
-        work.budget.release(jobs)
+        running = self._running.pop(work.name)
+        running.thread.join()
+        work.budget.release(running.jobs)
         if isinstance(end, TaskResult):
             self._finish(work, end)
         elif isinstance(end, MegabuildError):
@@ -226,19 +248,27 @@ class Graph:
         self._failed[work.name] = why
         self._status.set_packages(why.packages, PackageState.FAILED)
         if not work.vital or self._error is not None:  # the first vital one is the run's
-            message = "\n".join(text for text in (why.message, why.remedy) if text)
+            message = f"{why.message}\n{why.remedy}" if why.remedy else why.message
             logger.error("%s %s: %s", Sign.failed, work.name, message)
         if not work.vital:
             return
         self._error = self._error or why
-        if not (work.brief and self._keep_going):  # the run has failed: end tasks that are not brief
-            self._waiting = [other for other in self._waiting if other.brief]
-            for other, _, _ in self._running.values():
-                if not other.brief:
-                    other.stop.set()
+        if not (work.brief and self._keep_going):
+            self._end_long_tasks()
+
+    def _end_long_tasks(self) -> None:
+        """After the run has failed, end all tasks that are not brief."""
+        self._waiting = [work for work in self._waiting if work.brief]
+        for work in self._running_works():
+            if not work.brief:
+                work.stop.set()
 
 
 def _unmet(needs: Iterable[Need], available: Collection[str]) -> list[str]:
     """Return the needs that are not available; of alternatives, the first name."""
-    alternatives = ((need,) if isinstance(need, str) else need for need in needs)
-    return [names[0] for names in alternatives if not any(name in available for name in names)]
+    unmet = []
+    for need in needs:
+        names = (need,) if isinstance(need, str) else need
+        if not any(name in available for name in names):
+            unmet.append(names[0])
+    return unmet

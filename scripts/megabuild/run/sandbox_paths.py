@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import rattler_build
 
@@ -18,10 +19,10 @@ from groundwork.network.channel_logins import Channels, credentials_file
 from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
-from megabuild.isolation.base import Mount
+from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
 from megabuild.providers.environment import folder_of
-from megabuild.run.attempt import Attempt
+from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
@@ -31,12 +32,28 @@ _OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"
 _WRITABLE = ("out", "tmp")
 
 
+class _Mounts:
+    """The mounts of a task's worker, collected one by one."""
+
+    def __init__(self, isolation: Isolation) -> None:
+        self._isolation = isolation
+        self.all: list[Mount] = []
+
+    def add(self, name: str, source: Path, *, writable: bool = False) -> str:
+        """Mount a folder or file; return its path inside."""
+        target = f"{INSIDE}/{name}"
+        if writable:
+            source.mkdir(parents=True, exist_ok=True)
+        self.all.append(Mount(source=source, target=target, writable=writable))
+        return self._isolation.path(target, source)
+
+
 def make_place(
     attempt: Attempt,
     *,
     recipe: Path,
     channels: Sequence[Path | str],
-    more: Mapping[str, Path] | None = None,
+    more: Mapping[str, Path] = MappingProxyType({}),
     written: Sequence[str] = (),
     heavy_jobs: int = 0,
 ) -> Place:
@@ -46,61 +63,70 @@ def make_place(
     priority. ``more`` maps names to further folders to mount, ``written`` names further folders below ``state`` that
     the build writes. For ``heavy_jobs`` see :func:`write_launcher`.
     """
-    plan, isolation, state = attempt.run.plan, attempt.run.isolation, attempt.state
+    plan = attempt.run.plan
+    isolation = attempt.run.isolation
+    state = attempt.state
     options = plan.options
-    mounts: list[Mount] = []
-
-    def mount(name: str, source: Path, *, writable: bool = False) -> str:
-        target = f"{INSIDE}/{name}"
-        if writable:
-            source.mkdir(parents=True, exist_ok=True)
-        mounts.append(Mount(source=source, target=target, writable=writable))
-        return isolation.path(target, source)
-
+    mounts = _Mounts(isolation)
     if (options.root / "rehearsal").is_dir():
-        mount("rehearsal", options.root.absolute() / "rehearsal")
-    urls = [
-        f"file://{mount(f'channel{number}', folder.resolve())}"
-        if (folder := folder_of(channel))
-        else str(channel)
-        for number, channel in enumerate(channels)
-    ]
-    environment = {_OVERRIDES[name]: version for name, version in plan.environment.virtual_packages.items()}
-    # One cache per config, because nothing proves that a build's cache entries are correct.
-    environment["RATTLER_CACHE_DIR"] = mount("rattler", options.unpacked_folder(isolation), writable=True)
-    if not isolation.is_host and (bundle := certificates.system_bundle(os.environ)):
-        # rattler-build's downloads inside use the same proxy, with the same company's certificate
-        trusted = mount("certificates.pem", bundle)
-        environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
+        mounts.add("rehearsal", options.root.absolute() / "rehearsal")
+    urls = _mount_channels(mounts, channels)
+    environment = _mount_environment(mounts, attempt.run)
     state_inside = isolation.path(f"{INSIDE}/state", state)
-    write_launcher(
-        state,
-        inside=state_inside,
-        folder=mount("ccache", options.objects_folder(isolation), writable=True),
-        heavy_jobs=heavy_jobs,
-    )
+    objects = mounts.add("ccache", options.objects_folder(isolation), writable=True)
+    write_launcher(state, inside=state_inside, folder=objects, heavy_jobs=heavy_jobs)
+    recipes = mounts.add("recipe", options.recipes)
+    given = Channels(addresses=tuple(channels), logins=plan.environment.logins)
+    source = plan.environment.source
     sandbox = Place(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
-        scripts_inside=mount("scripts", Path(megabuild.__file__).resolve().parent.parent),
+        scripts_inside=mounts.add("scripts", Path(megabuild.__file__).resolve().parent.parent),
         python=sys.executable if isolation.is_host else "python3",
-        site_inside=mount("site", Path(rattler_build.__file__).resolve().parent.parent),
-        mounts=mounts,
-        recipe=f"{mount('recipe', options.recipes)}/{recipe.relative_to(options.recipes).as_posix()}",
+        site_inside=mounts.add("site", Path(rattler_build.__file__).resolve().parent.parent),
+        mounts=mounts.all,
+        recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
         channels=tuple(urls),
-        logins=credentials_file(
-            Channels(addresses=tuple(channels), logins=plan.environment.logins), os.environ
-        ),
-        source=mount("source", plan.environment.source) if plan.environment.source else None,
+        logins=credentials_file(given, os.environ),
+        source=None if source is None else mounts.add("source", source),
         environment=environment,
-        more={name: mount(name, folder) for name, folder in (more or {}).items()},
+        more={name: mounts.add(name, folder) for name, folder in more.items()},
     )
     for name in (*_WRITABLE, *written):
         (state / name).mkdir(parents=True, exist_ok=True)
-        mounts.append(sandbox.mount(name, writable=True))
-    mounts += [sandbox.mount(name) for name in (*LAUNCHER_FILES, VARIANT)]
+        mounts.all.append(sandbox.mount(name, writable=True))
+    for name in (*LAUNCHER_FILES, VARIANT):
+        mounts.all.append(sandbox.mount(name))
     return sandbox
+
+
+def _mount_channels(mounts: _Mounts, channels: Sequence[Path | str]) -> list[str]:
+    """Mount the folders among the channels; return the URLs of all, as rattler-build sees them."""
+    urls = []
+    for number, channel in enumerate(channels):
+        folder = folder_of(channel)
+        if folder is None:
+            urls.append(str(channel))
+        else:
+            urls.append(f"file://{mounts.add(f'channel{number}', folder.resolve())}")
+    return urls
+
+
+def _mount_environment(mounts: _Mounts, run: RunContext) -> dict[str, str]:
+    """Mount rattler-build's cache and the system's certificates; return the variables for rattler-build."""
+    environment: dict[str, str] = {}
+    for name, version in run.plan.environment.virtual_packages.items():
+        environment[_OVERRIDES[name]] = version
+    # One cache per config, because nothing proves that a build's cache entries are correct.
+    unpacked = run.plan.options.unpacked_folder(run.isolation)
+    environment["RATTLER_CACHE_DIR"] = mounts.add("rattler", unpacked, writable=True)
+    bundle = None if run.isolation.is_host else certificates.system_bundle(os.environ)
+    if bundle is not None:
+        # rattler-build's downloads inside use the same proxy, with the same company's certificate
+        trusted = mounts.add("certificates.pem", bundle)
+        environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
+    return environment
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -17,14 +17,16 @@ from groundwork.exhaustive import assert_never
 from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
+from megabuild.configs.render import PlannedPackage
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.progress import Progress
-from megabuild.store.published import is_published, records
+from megabuild.store.published import PublishedPackage, is_published, records
 
 #: In a state folder: the summary of the last run with work to do.
 LATEST = "run.json"
 _HASH_DIGITS = 12
+_HEADS = ("package", "size", "sha256", "time", "status")
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
 
@@ -76,8 +78,9 @@ class PackageResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row for JSON, with the identity's fields at its top level."""
-        fields = {key: value for key, value in vars(self).items() if key != "package"}
-        return {**self.package._asdict(), **fields}
+        fields = dict(vars(self))
+        package = fields.pop("package")
+        return {**package._asdict(), **fields}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +121,13 @@ class Summary:
         lines = [""]
         if self.staging_seconds:
             lines.append(f"the compile for all Pythons took {duration(self.staging_seconds)}")
-        lines += [f"{Sign.failed} {self.error}"] if self.error else []
+        if self.error:
+            lines.append(f"{Sign.failed} {self.error}")
         lines += [f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
-        lines += ["to install the packages:", f"  {self.use}"] if self.use else []
-        lines += ["", _MODEL] if rehearsal else []
+        if self.use:
+            lines += ["to install the packages:", f"  {self.use}"]
+        if rehearsal:
+            lines += ["", _MODEL]
         lines += ["", f"{self.config}: {self._end()}"]
         return Result(
             format="run",
@@ -133,8 +139,7 @@ class Summary:
 
     def _end(self) -> str:
         """Return how the run ended and how long it took; a run that continued earlier ones names their part."""
-        took = duration(self.seconds)
-        end = f"done in {took}" if self.ok else f"incomplete after {took}"
+        end = f"{'done in' if self.ok else 'incomplete after'} {duration(self.seconds)}"
         statuses = [row.status for row in self.packages]
         if ResultStatus.BUILT not in statuses:
             return end
@@ -144,26 +149,24 @@ class Summary:
         reused = statuses.count(ResultStatus.SKIPPED)
         if reused:
             earlier.append(f"built {counted(reused, 'package')}")
-        return f"{end} in this run; earlier ones {' and '.join(earlier)}" if earlier else end
+        if not earlier:
+            return end
+        return f"{end} in this run; earlier ones {' and '.join(earlier)}"
 
 
 def package_lines(packages: Sequence[PackageResult]) -> list[str]:
     """Return the reasons of failed packages, then the closing table, which fits 80 columns."""
-    rows = [
-        (
-            row.package.label,
-            size(row.size) if row.size else "",
-            row.sha256[:_HASH_DIGITS],
-            duration(row.seconds) if row.seconds >= 1 else "",
-            row.status.mark,
-        )
-        for row in packages
-    ]
-    lines = table(("package", "size", "sha256", "time", "status"), rows, right=frozenset({1, 3}))
-    notes = [
-        f"  {row.package.name} {row.package.kind}".rstrip() + f": {row.note}" for row in packages if row.note
-    ]
-    return [*(["failed:", *notes, ""] if notes else []), *lines]
+    rows = []
+    notes = []
+    for row in packages:
+        took = duration(row.seconds) if row.seconds >= 1 else ""
+        bytes_ = size(row.size) if row.size else ""
+        rows.append((row.package.label, bytes_, row.sha256[:_HASH_DIGITS], took, row.status.mark))
+        if row.note:
+            label = f"{row.package.name} {row.package.kind}".rstrip()
+            notes.append(f"  {label}: {row.note}")
+    lines = table(_HEADS, rows, right=frozenset({1, 3}))
+    return ["failed:", *notes, "", *lines] if notes else lines
 
 
 def package_results(start: Progress, failed: Mapping[str, MegabuildError]) -> tuple[PackageResult, ...]:
@@ -179,22 +182,28 @@ def package_results(start: Progress, failed: Mapping[str, MegabuildError]) -> tu
     rows = []
     for item in start.plan.all_items:
         name = item.package.file_name
+        package = item.package.id
         record = published.get(name)
-        existed = name in start.existing
-        if record is None or not is_published(channel, record, item.fingerprint):
-            status = ResultStatus.FAILED if name in notes else ResultStatus.MISSING
-            rows.append(PackageResult(package=item.package.id, status=status, note=notes.get(name, "")))
-            continue
-        row = PackageResult(
-            package=item.package.id,
-            status=ResultStatus.SKIPPED if existed else ResultStatus.BUILT,
-            size=record.size,
-            sha256=record.sha256,
-            seconds=0.0 if existed else record.seconds,
-            path=str(channel / record.path),
-        )
-        rows.append(row)
+        if record is not None and is_published(channel, record, item.fingerprint):
+            rows.append(_published_row(package, record, channel, existed=name in start.existing))
+        elif name in notes:
+            rows.append(PackageResult(package=package, status=ResultStatus.FAILED, note=notes[name]))
+        else:
+            rows.append(PackageResult(package=package, status=ResultStatus.MISSING))
     return tuple(rows)
+
+
+def _published_row(
+    package: PackageId, record: PublishedPackage, channel: Path, *, existed: bool
+) -> PackageResult:
+    return PackageResult(
+        package=package,
+        status=ResultStatus.SKIPPED if existed else ResultStatus.BUILT,
+        size=record.size,
+        sha256=record.sha256,
+        seconds=0.0 if existed else record.seconds,
+        path=str(channel / record.path),
+    )
 
 
 def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
@@ -204,27 +213,40 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     takes all packages for that Python or for none. Variables name the virtual packages that they were built for, such
     as a GPU, which this machine may lack.
     """
-    options, foreign = plan.options, not plan.options.config.torch_version
-    ids = {row.package for row in rows if row.status.is_published}
-    packages = [item.package for item in plan.all_items if item.package.id in ids]
-    # a package for all Pythons has the Python that it is built with, and its task has none
-    extensions = [(package, task.python) for task in plan.extensions for package in task.packages]
-    own = {package.name for package, _ in extensions}
-    pythons = [package.python for package in packages if package.python and package.name not in own]
-    if not packages or not (pythons or foreign):
+    options = plan.options
+    published = {row.package for row in rows if row.status.is_published}
+    packages = [item.package for item in plan.items if item.package.id in published]
+    python = _newest_python(plan, packages)
+    if not packages or (python is None and not plan.is_foreign):
         return ""
-    order = options.config.pythons
-    python = max(pythons, key=lambda name: (not name.endswith("t"), order.index(name))) if pythons else None
-    chosen = (None, python) if foreign else (python,)
-    names = dict.fromkeys(
-        [package.name for package, serves in extensions if package.id in ids and serves in (None, python)]
-        or [package.name for package in packages if package.python in chosen]
-    )
-    words = ["python3", display(Path(megabuild.__file__).resolve().parent)]
-    words += ["env", "create", "./env", *names, *(["--python", python] if python else [])]
+    names = _extension_names(plan, python, published)
+    if not names:
+        pythons = (None, python) if plan.is_foreign else (python,)
+        names = [package.name for package in packages if package.python in pythons]
+    program = display(Path(megabuild.__file__).resolve().parent)
+    words = ["python3", program, "env", "create", "./env", *dict.fromkeys(names)]
+    if python is not None:
+        words += ["--python", python]
     words += ["--from", options.run_name]
     if not options.own or options.output != options.root / "output":
         words += ["-o", str(options.output)]
-    needed = plan.environment.virtual_packages.items()
-    variables = [f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}" for name, version in needed]
+    variables = []
+    for name, version in plan.environment.virtual_packages.items():
+        variables.append(f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}")
     return " ".join([*variables, shlex.join(words)])
+
+
+def _newest_python(plan: Plan, packages: Iterable[PlannedPackage]) -> str | None:
+    """Return the newest Python of these packages, one with a GIL if there is any."""
+    order = plan.options.config.pythons
+    pythons = [package.python for package in packages if package.python]
+    return max(pythons, key=lambda name: (not name.endswith("t"), order.index(name)), default=None)
+
+
+def _extension_names(plan: Plan, python: str | None, published: Container[PackageId]) -> list[str]:
+    """Return the names of the published extensions for a Python; a task for all Pythons has none itself."""
+    names = []
+    for task in plan.extensions:
+        if task.python in (None, python):
+            names += [package.name for package in task.packages if package.id in published]
+    return names

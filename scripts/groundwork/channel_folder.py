@@ -14,11 +14,17 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from groundwork import files
 from groundwork.errors import IntegrityError
 
+#: File in a channel of packages made on this machine: the key of each (the sha256 of its inputs) by file name.
+MADE_OF = "made-of.json"
 _SUBDIR = re.compile(r"noarch|(linux|osx|win)-\w+")
 _PACKAGE = re.compile(rf"(?:{_SUBDIR.pattern})/(?!\.)[^/]*\.conda")
+#: Created at import, because msgspec's first use of a type is not thread-safe.
+_TEXTS = msgspec.json.Decoder(dict[str, str])
 
 
 def is_package(name: str) -> bool:
@@ -104,14 +110,24 @@ def write_index(folder: Path, platform: str) -> None:
         (folder / ".tmp").rmdir()
 
 
-def read_index(channel: Path) -> dict[str, str] | None:
+def listed_hashes(folder: Path) -> dict[str, str] | None:
     """Return the sha256 of each file in a channel's index, or None if the index of a subdir is unreadable."""
     listed: dict[str, str] = {}
-    for subdir in channel.iterdir():
-        if subdir.is_dir() and not subdir.name.startswith("."):
-            try:
-                packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
-                listed |= {name: str(entry["sha256"]) for name, entry in packages.items()}
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
-                return None
+    for subdir in folder.iterdir():
+        if not subdir.is_dir() or subdir.name.startswith("."):
+            continue
+        try:
+            packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
+            for name, entry in packages.items():
+                listed[name] = str(entry["sha256"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
     return listed
+
+
+def package_keys(folder: Path) -> dict[str, str]:
+    """Return the keys of packages made on this machine, by file name; empty for other channels.
+
+    Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
+    """
+    return files.read_record(folder / MADE_OF, _TEXTS) or {}

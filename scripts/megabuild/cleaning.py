@@ -15,7 +15,6 @@ from filelock import Timeout
 
 from groundwork import channel_folder, files, in_use
 from megabuild.plan.options import objects_lock
-from megabuild.providers.local.package_store import made_of
 from megabuild.store import published
 
 #: Kinds of files, and the cost of removing each.
@@ -130,7 +129,7 @@ def _find_needed(output: Path, cache: Path) -> dict[str, str]:
         for run in (folder / "packages").glob("*"):
             for channel in (channel for channels in published.channels_beside(run) for channel in channels):
                 if isinstance(channel, Path):
-                    names = [channel.name, *made_of(channel).values()]
+                    names = [channel.name, *channel_folder.package_keys(channel).values()]
                     needed |= dict.fromkeys(names, f"needed to install the packages of {run.name}")
     return needed
 

@@ -17,9 +17,9 @@ from stop_at_write import every_stop
 
 from command_line.run_command import Invocation
 from groundwork import files, in_use
+from groundwork.channel_folder import MADE_OF
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 from megabuild.plan.options import objects_lock
-from megabuild.providers.local.package_store import MADE_OF
 from megabuild.store import published
 
 RUN, KEY, STORED = "linux_64_cpu", "0123456789abcdef", "a" * 64

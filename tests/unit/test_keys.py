@@ -829,7 +829,7 @@ def test_another_build_of_a_needed_package_is_another_input(
         record = SimpleNamespace(name=SimpleNamespace(source="fmt"), file_name="fmt.conda", **values)
         monkeypatch.setattr(solving, "solved", lambda *_, **__: [record])
         made = {"fmt.conda": values["inputs"]} if values["inputs"] else {}
-        monkeypatch.setattr(solving.package_store, "made_of", lambda _: made)  # type: ignore[attr-defined]
+        monkeypatch.setattr(solving, "package_keys", lambda _: made)
         return solving.environment(("fmt",), Environment(channels=(tmp_path,), pythons=()), "linux-64", "x")
 
     before = solved()

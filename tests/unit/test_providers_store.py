@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from groundwork import channel_folder
+from groundwork.channel_folder import listed_hashes
 from groundwork.errors import OutOfSpaceError, ProviderError
 from groundwork.files import sha256
 from groundwork.progress import Preparing
@@ -115,12 +115,12 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     store.ensure(packages, said.append)
     assert ("damaged" in str(said[:1])) == linked
     assert store.channel(packages, "linux-64") == made
-    assert channel_folder.read_index(made) == {file.name: sha256(file)}
+    assert listed_hashes(made) == {file.name: sha256(file)}
     assert sha256(file) == sha256(store.path(packages[0]))
     index.write_text(index.read_text()[:-30])
-    assert channel_folder.read_index(made) is None
+    assert listed_hashes(made) is None
     store.channel(packages, "linux-64")
-    assert channel_folder.read_index(made) == {file.name: sha256(file)}
+    assert listed_hashes(made) == {file.name: sha256(file)}
 
 
 def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:

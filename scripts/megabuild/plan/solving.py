@@ -12,13 +12,13 @@ from rattler.exceptions import GatewayError, InvalidMatchSpecError
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
 from groundwork import in_use, redact
+from groundwork.channel_folder import package_keys
 from groundwork.errors import MegabuildError, PreflightError, UsageError, of_text
 from groundwork.files import cache_folder
 from groundwork.network.channel_logins import Channels, rattler_client
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
-from megabuild.providers.local import package_store
 
 #: Folder of the cache with the lists of remote channels' packages; rattler's own is outside of the cache.
 CHANNEL_INDEXES = "repodata"
@@ -33,10 +33,12 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
     channels = Channels(addresses=given.channels, logins=given.logins)
     records = solved(specs, channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy)
     folders = (channel for channel in given.channels if isinstance(channel, Path))
-    made_of = {name: key for folder in folders for name, key in package_store.made_of(folder).items()}
+    keys: dict[str, str] = {}
+    for folder in folders:
+        keys |= package_keys(folder)
     packages = {}
     for record in records:
-        sha256 = made_of.get(record.file_name) or (record.sha256.hex() if record.sha256 else "")
+        sha256 = keys.get(record.file_name) or (record.sha256.hex() if record.sha256 else "")
         packages[record.name.source] = f"{record.version} {record.build} {sha256[:16]}"
     return dict(sorted(packages.items()))
 

@@ -150,7 +150,7 @@ def repair(channel: Path, platform: str) -> list[str]:
         if path.name not in published and not archive.is_readable(path):
             path.unlink()
             problems.append(f"{path.name}: damaged and without a record, removed from the channel")
-    index = channel_folder.read_index(channel)
+    index = channel_folder.listed_hashes(channel)
     names = {path.name for path in channel_folder.package_files(channel)}
     if (
         index is None

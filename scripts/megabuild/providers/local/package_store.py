@@ -12,15 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from groundwork.channel_folder import make_readable, read_index
+from groundwork.channel_folder import MADE_OF, listed_hashes, make_readable, package_keys
 from groundwork.files import link, read_record, sha256, verified, write
 from groundwork.keys import Key
 from groundwork.progress import Notes, Preparing
 from megabuild.providers.command import each
 from megabuild.providers.local.package import LocalPackage, build
 
-#: File in a local channel: the key of each package (the sha256 of its inputs) by file name.
-MADE_OF = "made-of.json"
 _BUILDERS = 2  # few, because the engine compresses with several threads
 
 
@@ -82,7 +80,11 @@ class Store:
                 if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return None
                 listed[path.name] = sha256
-            return channel if made_of(channel) == _keys(packages) and read_index(channel) == listed else None
+            return (
+                channel
+                if package_keys(channel) == _keys(packages) and listed_hashes(channel) == listed
+                else None
+            )
         except OSError:
             return None
 
@@ -166,11 +168,3 @@ def _put(folder: Path, final: Path) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(final, ignore_errors=True)
     os.replace(folder, final)
-
-
-def made_of(channel: Path) -> dict[str, str]:
-    """Return the keys of a local channel's packages by file name; empty for other channels.
-
-    Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
-    """
-    return read_record(channel / MADE_OF, _TEXTS) or {}

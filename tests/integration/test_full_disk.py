@@ -15,7 +15,7 @@ from tiny import Tiny, wait_for
 from groundwork.errors import OutOfSpaceError
 from groundwork.machine import disk_free
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.package_store import Store
+from megabuild.providers.local.package_store import PackageStore
 from megabuild.status.reading import read_run_state
 
 
@@ -63,7 +63,7 @@ def test_a_full_disk_ends_the_packing_of_a_package(disk: Path) -> None:
         (prefix / "file").write_bytes(os.urandom(disk_free(disk) - left))
 
     package = LocalPackage(name="large", version="1.0", platform="linux-64", inputs={}, fill=fill)
-    store = Store(disk / "cache")
+    store = PackageStore(disk / "cache")
     with pytest.raises(OutOfSpaceError, match=r"packaging large 1\.0: "):
         store.ensure([package], lambda _: None)
     store.clean()

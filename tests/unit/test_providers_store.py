@@ -21,7 +21,7 @@ from megabuild.plan import solving
 from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.package_store import Store, planned
+from megabuild.providers.local.package_store import PackageStore, planned
 
 
 class _Filler:
@@ -54,15 +54,15 @@ def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) ->
     assert package.build_string != changed.build_string
     notes: list[object] = []
     for packages, calls in (([package, package], 1), ([package], 1), ([changed, package], 2)):
-        Store(tmp_path).ensure(packages, notes.append)
+        PackageStore(tmp_path).ensure(packages, notes.append)
         assert fill.calls == calls
-        assert Store(tmp_path).missing(packages) == []
+        assert PackageStore(tmp_path).missing(packages) == []
     assert [(note.done, note.total) for note in notes if isinstance(note, Preparing)] == [(0, 1), (1, 1)] * 2
 
 
 def test_files_are_dated_alike_whenever_they_were_packed_and_name_their_prefix(tmp_path: Path) -> None:
     """Else ninja would compile a tree again that another machine has made, before its headers were packed here."""
-    store, package = Store(tmp_path), _package(_Filler())
+    store, package = PackageStore(tmp_path), _package(_Filler())
     store.ensure([package], _quiet)
     with zipfile.ZipFile(store.path(package)) as parts:
         (name,) = (name for name in parts.namelist() if name.startswith("pkg-"))
@@ -83,9 +83,9 @@ def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Pat
 
     package = _package(_Filler())
     with pytest.raises(KeyboardInterrupt):
-        Store(tmp_path).ensure([replace(package, fill=fail)], _quiet)
+        PackageStore(tmp_path).ensure([replace(package, fill=fail)], _quiet)
     assert not list(tmp_path.glob("store/*"))
-    store, (left,) = Store(tmp_path), (tmp_path / "tmp").iterdir()
+    store, (left,) = PackageStore(tmp_path), (tmp_path / "tmp").iterdir()
     store.ensure([package], _quiet)
     assert not left.exists()
     assert store.path(package).is_file()
@@ -100,7 +100,7 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
 
     if not linked:
         monkeypatch.setattr(os, "link", refused)
-    store, packages, said = Store(tmp_path), [_package(_Filler())], list[object]()
+    store, packages, said = PackageStore(tmp_path), [_package(_Filler())], list[object]()
     assert store.whole(packages) is None
     store.ensure(packages, _quiet)
     made = store.channel(packages, "linux-64")
@@ -128,7 +128,7 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
         replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",)),
         LocalPackage(name="other", version="2.0", platform="linux-64", noarch="generic"),
     ]
-    store = Store(tmp_path / "made")
+    store = PackageStore(tmp_path / "made")
     store.ensure(packages, _quiet)
     only_planned = planned(tmp_path / "planned", packages, "linux-64")
     assert not list(only_planned.rglob("*.conda"))

@@ -15,7 +15,7 @@ from command_line.run_command import Invocation, run
 from megabuild.plan import planning
 from megabuild.providers.environment import Environment, Pending
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.package_store import Store
+from megabuild.providers.local.package_store import PackageStore
 from megabuild.providers.provider import Provider, ProviderRequest
 
 HERE = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
@@ -37,14 +37,14 @@ class Packing(Made):
 
     def survey(self) -> Environment:
         """Report the package to pack."""
-        if not Store(self.request.cache / "channel").missing([self._package]):
+        if not PackageStore(self.request.cache / "channel").missing([self._package]):
             return self.environment
         pending = Pending(wheels=2, download=DOWNLOAD, bytes=2 * DOWNLOAD)
         return replace(self.environment, pending=pending)
 
     def provide(self) -> Environment:
         """Pack the package."""
-        store = Store(self.request.cache / "channel")
+        store = PackageStore(self.request.cache / "channel")
         store.ensure([self._package], self.request.report, "packing wheels")
         store.channel([self._package], "linux-64")
         return self.environment

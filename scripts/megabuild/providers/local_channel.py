@@ -23,7 +23,7 @@ from megabuild.providers.local import compilers, placeholder_packages, python
 from megabuild.providers.local.compilers import Toolchain, probe
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
-from megabuild.providers.local.package_store import Store, planned
+from megabuild.providers.local.package_store import PackageStore, planned
 from megabuild.providers.pypi import download, lock, wheel_to_conda
 
 #: Search path for this machine's programs.
@@ -96,7 +96,7 @@ def make(
     wheels, described = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
     own += [package for package in described if package.python in ("", *needed)]
     folder, every = request.cache / "channel", [*{package.key: package for package in own}.values()]
-    ready, to_pack, store = True, list[LocalPackage](), Store(folder)
+    ready, to_pack, store = True, list[LocalPackage](), PackageStore(folder)
     if survey:
         to_pack = store.missing(every)
         whole = store.whole(every)

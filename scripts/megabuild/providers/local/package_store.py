@@ -32,7 +32,7 @@ class ChannelKey(Key):
     packages: Sequence[str]  #: their keys, sorted
 
 
-class Store:
+class PackageStore:
     """Packages under `<folder>/store/<key>/`, channels under `<folder>/channels`.
 
     To write, the caller must hold `folder`'s lock.

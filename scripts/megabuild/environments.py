@@ -15,12 +15,12 @@ from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, 
 
 from groundwork import files, redact
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
+from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import Channels, logins_of_alias, rattler_client, separate_logins
 from groundwork.progress import Notes
 from groundwork.text import counted
 from megabuild.plan.solving import solved
 from megabuild.providers.conda_forge.provider import ChannelError
-from megabuild.providers.environment import machine_platform
 from megabuild.store import published
 
 #: Name of the activation script in an environment's folder.

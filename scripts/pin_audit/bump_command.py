@@ -9,7 +9,7 @@ import msgspec
 
 from groundwork.errors import UsageError
 from groundwork.result import Result
-from megabuild.configs.matrix import MATRIX_FILE
+from megabuild.configs.config import MATRIX_FILE
 from pin_audit import feedstock
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
 from pin_audit.bump import Bump, collect

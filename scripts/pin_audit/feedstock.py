@@ -12,8 +12,7 @@ from ruamel.yaml.error import YAMLError
 from groundwork import redact
 from groundwork.errors import AuditError, UsageError
 from groundwork.names import accelerator
-from megabuild.configs.config import CONFIG_FOLDER, RECIPES, Config
-from megabuild.configs.matrix import MATRIX_FILE
+from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, RECIPES, Config
 from pin_audit.facts import AuditTarget, Build
 from pin_audit.meta_yaml import settings
 from pin_audit.recipe_lines import read_text

@@ -15,15 +15,15 @@ from platformdirs import user_cache_path
 from rattler import install
 
 from groundwork.errors import ProviderError
+from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import Channels
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.plan.solving import solved
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
-from megabuild.providers.environment import machine_platform
+from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.local.interpreters import some_of
-from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import choose_provider
 
 # PyTorch 2.6 imports pkg_resources and predates pybind11 3.

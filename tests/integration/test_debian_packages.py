@@ -23,8 +23,7 @@ from megabuild.configs.render import render
 from megabuild.environments import create, solve
 from megabuild.isolation.base import Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.providers.environment import Environment
-from megabuild.providers.provider import ProviderRequest
+from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.select import choose_provider
 
 ROOT = Path(__file__).resolve().parents[2]

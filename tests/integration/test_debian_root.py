@@ -16,9 +16,9 @@ from debian_inputs import cuda_inputs, debian_cache, install_cuda_environment
 from cuda_code.elf_file import opened
 from gpu_tools.slim import tables
 from groundwork.errors import ProviderError
+from groundwork.machine import machine_platform
 from megabuild.providers.debian import apt, libraries, root
 from megabuild.providers.debian.root import DebianRoot, enter
-from megabuild.providers.environment import machine_platform
 from megabuild.providers.local.compilers import probe
 
 pytestmark = [

@@ -15,7 +15,7 @@ import pytest
 import wheels_world as world
 
 from command_line.main import COMMANDS
-from megabuild.providers.environment import machine_platform
+from groundwork.machine import machine_platform
 
 #: Nothing of these is loaded by commands that look at an environment of pip's.
 HEAVY = ("megabuild", "rattler", "rattler_build", "pin_audit", "conda_wheels")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from debian_inputs import install_packages
 
+from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.providers import local_channel
-from megabuild.providers.environment import ProviderRequest, machine_platform
+from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.local import interpreters
 from megabuild.providers.local_channel import LocalChannel
 

@@ -16,8 +16,8 @@ import pytest
 import wheels_world as world
 
 from conda_wheels import simple_index
+from groundwork.machine import machine_platform
 from groundwork.wheel_file import why_broken
-from megabuild.providers.environment import machine_platform
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,12 +20,12 @@ from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, ProviderError, SwapRefused, UsageError
+from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import credentials_file, separate_logins
 from groundwork.network.index import Configured
 from groundwork.network.resolver import Target, resolve
 from megabuild.plan import planning
 from megabuild.providers.conda_forge.provider import CondaForgeProvider
-from megabuild.providers.environment import machine_platform
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
 NAME = "linux_64_cpu"

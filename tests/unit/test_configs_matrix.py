@@ -12,7 +12,7 @@ import pytest
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
 from megabuild.configs.arch_lists import find_misplaced
-from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS, available, load
+from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, PROVIDERS, available, load
 from megabuild.configs.config_file import stamped
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ zip_keys:
 @pytest.fixture
 def copy(repository: Path, tmp_path: Path) -> Path:
     """A place with the matrix and its config files, to be changed."""
-    shutil.copy(repository / matrix.MATRIX_FILE, tmp_path)
+    shutil.copy(repository / MATRIX_FILE, tmp_path)
     shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
     return tmp_path
 
@@ -114,7 +114,7 @@ def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: P
     ids=["shorter", "absent"],
 )
 def test_zipped_keys_of_different_length_are_named(copy: Path, old: str, new: str) -> None:
-    path = copy / matrix.MATRIX_FILE
+    path = copy / MATRIX_FILE
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
@@ -126,7 +126,7 @@ def test_a_new_provider_needs_every_key_that_all_others_have(
     copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(matrix, "PROVIDERS", (*PROVIDERS, "nix"))
-    path = copy / matrix.MATRIX_FILE
+    path = copy / MATRIX_FILE
     needed = ("provider", "torch_version", "torch_source", "torch_sha256", "blas_impl")
     text = path.read_text().replace(
         "  - local                       # [provider in (", "  - local  # [provider in ("
@@ -158,7 +158,7 @@ def test_a_new_provider_needs_every_key_that_all_others_have(
     ],
 )
 def test_an_architecture_in_the_row_of_another_cuda_is_named(copy: Path, old: str, new: str) -> None:
-    path = copy / matrix.MATRIX_FILE
+    path = copy / MATRIX_FILE
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
@@ -196,7 +196,7 @@ def test_lists_of_architectures_follow_their_cuda(values: dict[str, list[str]], 
     ("lost", "says"), [(r"(?m)^  - 2\.6\.0 .*debian.*\n", r"torch_version .*debian"), (r"(?s).*", "no row")]
 )
 def test_a_matrix_without_a_row_is_named_and_deletes_no_config(copy: Path, lost: str, says: str) -> None:
-    before, path = available(copy), copy / matrix.MATRIX_FILE
+    before, path = available(copy), copy / MATRIX_FILE
     path.write_text(re.sub(lost, "", path.read_text()))
     with pytest.raises(ConfigError, match=says):
         matrix.write(copy)

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
-from megabuild.configs.config import load
+from megabuild.configs.config import MATRIX_FILE, load
 from megabuild.configs.config_file import stamped
 
 OWN = "recipe/conda_build_config.yaml"
@@ -61,8 +61,8 @@ def test_it_names_no_pin_of_conda_forge_and_no_zip(repository: Path) -> None:
 def test_a_value_for_some_platforms_only_says_so(tmp_path: Path, repository: Path) -> None:
     (tmp_path / "recipe").mkdir()
     shutil.copy(repository / "recipe" / "recipe.yaml", tmp_path / "recipe")
-    text = (repository / matrix.MATRIX_FILE).read_text()
-    (tmp_path / matrix.MATRIX_FILE).write_text(
+    text = (repository / MATRIX_FILE).read_text()
+    (tmp_path / MATRIX_FILE).write_text(
         text.replace(
             'torch_python_base:\n  - "3.12"\n',
             'torch_python_base:\n  - "3.12"  # [osx or aarch64]\n  - "3.13"  # [linux and x86_64]\n',
@@ -76,7 +76,7 @@ def test_a_value_for_some_platforms_only_says_so(tmp_path: Path, repository: Pat
 def test_somebody_s_own_file_beside_the_recipe_is_kept(tmp_path: Path, repository: Path) -> None:
     (tmp_path / "recipe").mkdir()
     shutil.copy(repository / "recipe" / "recipe.yaml", tmp_path / "recipe")
-    shutil.copy(repository / matrix.MATRIX_FILE, tmp_path)
+    shutil.copy(repository / MATRIX_FILE, tmp_path)
     (tmp_path / OWN).write_text("blas_impl:\n  - mkl\n")
     with pytest.raises(ConfigError, match=r"recipe/conda_build_config\.yaml: "):
         matrix.write(tmp_path)

@@ -10,11 +10,11 @@ from small_files import shared_library
 
 from cuda_code.elf_file import opened
 from groundwork.errors import ProviderError
+from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.providers.debian import cuda, libraries, root
-from megabuild.providers.environment import Pending, machine_platform
+from megabuild.providers.environment import Pending, ProviderRequest
 from megabuild.providers.local import interpreters
-from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.select import choose_provider
 
 

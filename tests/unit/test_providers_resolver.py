@@ -20,19 +20,20 @@ from wheel_files import make_wheel, simple_index
 
 from groundwork.errors import ProviderError
 from groundwork.files import link, sha256
+from groundwork.machine import machine_platform
 from groundwork.network import resolver
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
 from megabuild.providers import catalogue, local_channel
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
-from megabuild.providers.environment import machine_platform
+from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.local import interpreters
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
-from megabuild.providers.provider import ProviderRequest, base_python
+from megabuild.providers.provider import base_python
 from megabuild.providers.pypi import download, lock, nvidia
 from megabuild.providers.wheel import torch_wheels as torch
 from megabuild.providers.wheel.provider import WheelProvider

@@ -22,9 +22,9 @@ from megabuild.plan.options import Options
 from megabuild.plan.planning import survey_plan
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers import local_channel
-from megabuild.providers.environment import Environment
+from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.local import interpreters
-from megabuild.providers.provider import Figures, Provider, ProviderRequest, requirements
+from megabuild.providers.provider import Figures, Provider, requirements
 from megabuild.providers.pypi import lock
 from megabuild.providers.select import PROVIDERS, choose_provider, provider_of
 from megabuild.run.estimate import estimate

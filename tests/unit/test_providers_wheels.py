@@ -16,11 +16,10 @@ from groundwork.errors import IntegrityError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.providers import catalogue
-from megabuild.providers.environment import Pending
+from megabuild.providers.environment import Pending, ProviderRequest
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
-from megabuild.providers.provider import ProviderRequest
 from megabuild.providers.pypi import nvidia, unpack, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.wheel import torch_wheels as torch

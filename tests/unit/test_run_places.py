@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tiny import Tiny, build_with, make_channel
 
+from groundwork.machine import machine_platform
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
-from megabuild.providers.environment import machine_platform
 from megabuild.run import pytorch
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.logfile import LogFile

@@ -16,8 +16,8 @@ from tiny import make_channel, make_package, publish
 
 from command_line.run_command import Invocation
 from groundwork.errors import BusyError, ConfigError, PreflightError, ProviderError, UsageError
+from groundwork.machine import machine_platform
 from megabuild import environments
-from megabuild.providers.environment import machine_platform
 from megabuild.store import published
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")

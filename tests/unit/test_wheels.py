@@ -22,9 +22,9 @@ from conda_wheels.wheels_report import WheelIndex, result
 from cuda_code.elf_file import opened
 from groundwork.errors import BuildError, BusyError, ConfigError, IntegrityError, UsageError
 from groundwork.files import FileLock
+from groundwork.machine import machine_platform
 from groundwork.wheel_file import pack, unpack, why_broken
 from megabuild.providers.debian.root import DebianRoot
-from megabuild.providers.environment import machine_platform
 from megabuild.store import published
 
 pytestmark = [

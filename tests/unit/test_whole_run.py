@@ -14,11 +14,11 @@ from tiny import ROOT, Tiny, make_channel, provider
 
 from groundwork.errors import IntegrityError
 from groundwork.files import remove
+from groundwork.machine import machine_platform
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.plan import planning
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.providers.environment import machine_platform
 from megabuild.run.plan_report import staging_sentence
 from megabuild.store import server
 from megabuild.store.published import records

@@ -26,8 +26,8 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
-from megabuild.providers.environment import Environment
-from megabuild.providers.provider import Provider, ProviderRequest
+from megabuild.providers.environment import Environment, ProviderRequest
+from megabuild.providers.provider import Provider
 from megabuild.run.outlook import Outlook, look_ahead
 from megabuild.run.session import execute
 from megabuild.run.summary import Summary

@@ -13,10 +13,10 @@ from tiny import Made, Tiny
 from command_line import build as command
 from command_line.run_command import Invocation, run
 from megabuild.plan import planning
-from megabuild.providers.environment import Environment, Pending
+from megabuild.providers.environment import Environment, Pending, ProviderRequest
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.package_store import PackageStore
-from megabuild.providers.provider import Provider, ProviderRequest
+from megabuild.providers.provider import Provider
 
 HERE = Tiny(output=Path(sys.argv[1]), channel=Path(sys.argv[2]), root=Path(sys.argv[3]))
 SIZE = 3_000_000

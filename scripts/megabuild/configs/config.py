@@ -12,7 +12,7 @@ from pathlib import Path
 
 from groundwork.errors import ConfigError, UsageError
 from groundwork.machine import machine_platform
-from groundwork.names import accelerator as accelerator
+from groundwork.names import accelerator
 from groundwork.result import Result
 from groundwork.text import table, to_dict
 from megabuild.configs import config_file

@@ -23,12 +23,12 @@ from megabuild.configs.arch_lists import find_misplaced
 from megabuild.configs.config import (
     CONDA_FORGE,
     CONFIG_FOLDER,
+    MATRIX_FILE,
     NEEDED_KEYS,
     PROVIDERS,
     RECIPES,
     python_version,
 )
-from megabuild.configs.config import MATRIX_FILE as MATRIX_FILE
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from groundwork.errors import UsageError
-from groundwork.names import cuda_archs as cuda_archs
-from groundwork.names import unknown_arch
+from groundwork.names import cuda_archs, unknown_arch
 from megabuild.configs.config import Config, python_version
 
 CHANNELS = "channel_sources"

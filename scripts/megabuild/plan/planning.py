@@ -22,8 +22,8 @@ from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import TorchRelease, read_release
 from megabuild.providers.conda_forge.provider import ChannelError
-from megabuild.providers.environment import Environment
-from megabuild.providers.provider import Provider, ProviderRequest
+from megabuild.providers.environment import Environment, ProviderRequest
+from megabuild.providers.provider import Provider
 from megabuild.providers.select import choose_provider, provider_of
 
 Overrides = Mapping[str, Sequence[str]]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from groundwork.machine import machine_platform as machine_platform
 from groundwork.network.channel_logins import Login
 from groundwork.network.index import local_path
 from groundwork.progress import Notes

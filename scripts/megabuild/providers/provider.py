@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from groundwork.errors import ProviderError
+from groundwork.machine import machine_platform
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.engine import Engine
 from megabuild.providers import catalogue
-from megabuild.providers.environment import Environment, Pending, machine_platform, virtual_gpu
-from megabuild.providers.environment import ProviderRequest as ProviderRequest
+from megabuild.providers.environment import Environment, Pending, ProviderRequest, virtual_gpu
 from megabuild.providers.local import compilers, interpreters
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage

@@ -6,8 +6,9 @@ from groundwork.errors import ConfigError
 from megabuild.configs.config import Config
 from megabuild.providers.conda_forge.provider import CondaForgeProvider
 from megabuild.providers.debian.provider import DebianProvider
+from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.machine.provider import MachineProvider
-from megabuild.providers.provider import Provider, ProviderRequest
+from megabuild.providers.provider import Provider
 from megabuild.providers.wheel.provider import WheelProvider
 
 PROVIDERS: dict[str, type[Provider]] = {

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from groundwork import redact
 from groundwork.errors import AuditError, ConfigError
-from megabuild.configs.config import Config
-from megabuild.configs.matrix import MATRIX_FILE
+from megabuild.configs.config import MATRIX_FILE, Config
 from megabuild.configs.render import PlannedPackage, render
 from pin_audit.facts import RecipeArchs, RecipeCommit, RecipePin, Scope, SourceOutcome, Where, split_archs
 from pin_audit.meta_yaml import needs

@@ -16,12 +16,14 @@ from megabuild.store import published
 from pyg_extensions.table import EXTENSIONS
 
 TORCH = "torch"
-_PROJECTS = {"pytorch": TORCH, **{extension.conda: extension.name for extension in EXTENSIONS}}
+_EXTENSIONS = {extension.conda: extension.name for extension in EXTENSIONS}
+#: The projects on an index, by the names of their conda packages.
+_PROJECTS = {"pytorch": TORCH, **_EXTENSIONS}
 _BUILD = re.compile(
-    r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:(?:exact|stable)_)?(?:py(?P<python>3\d+t?)|abi3)_"
+    r"(?P<accelerator>cpu|cuda\d+)_(?P<source>[a-z]+)_(?:(?:exact|stable)_)?(?:py3(?P<minor>\d+t?)|abi3)_"
 )
 #: exactly one version (``==2.13.0``), one minor version (``>=2.13.0,<``), or every later version (``>=2.13.0``)
-_TORCH_PIN = re.compile(r"pytorch (?P<sign>==|>=)(?P<version>[\d.]+)(?P<below>,<)?")
+_TORCH_PIN = re.compile(r"pytorch (?:(?P<exact>==)|>=)(?P<version>[\d.]+)(?P<below>,<)?")
 #: Only conda's PyTorch for CUDA requires Triton; upstream's wheels get this requirement from a variable of their build.
 _TRITON = re.compile(r"triton ([=~]=)([\d.]+)$")
 
@@ -56,12 +58,16 @@ class BuiltPackage:
         """An extension's requirement on PyTorch; an official PyTorch may have any local part, as indexes differ."""
         if self.later:
             return f"{TORCH}>={self.torch}"
-        return f"{TORCH}=={self.torch}" + ("" if self.official else f"+{self.accelerator}")
+        if self.official:
+            return f"{TORCH}=={self.torch}"
+        return f"{TORCH}=={self.torch}+{self.accelerator}"
 
     @property
     def requires(self) -> tuple[str, ...]:
         """The wheel's requirements in addition to upstream's metadata."""
-        return self.more if self.project == TORCH else (self.torch_pin, *self.more)
+        if self.project == TORCH:
+            return self.more
+        return (self.torch_pin, *self.more)
 
 
 def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[BuiltPackage, ...]:
@@ -74,24 +80,48 @@ def find(channel: Path, pythons: Sequence[str], names: Sequence[str]) -> tuple[B
     Raises IntegrityError: A package is missing, or damaged since it was published.
     Raises UsageError: It has nothing for these Pythons, or no package with one of the names.
     """
-    every = _newest(_read(channel, record) for record in published.records(channel).values())
+    candidates = _candidates(channel)
+    fitting = _for_pythons(candidates, pythons)
+    projects = {canonicalize_name(package.project) for package in fitting}
+    requested = {canonicalize_name(_PROJECTS.get(name, name)) for name in names} or projects
+    lacking = sorted(requested - projects)
+    if lacking or not projects:
+        message = f"{channel.name} has no {', '.join(lacking) or 'package'}"
+        if pythons:
+            message += f" for Python {', '.join(pythons)}"
+        choices = sorted(projects) or _pythons(candidates)
+        raise UsageError(message, f"choose from {', '.join(choices)}")
+    return tuple(package for package in fitting if canonicalize_name(package.project) in requested)
+
+
+def _for_pythons(packages: Sequence[BuiltPackage], pythons: Sequence[str]) -> Sequence[BuiltPackage]:
+    if not pythons:
+        return packages
+    return [package for package in packages if package.python in (None, *pythons)]
+
+
+def _pythons(packages: Iterable[BuiltPackage]) -> list[str]:
+    return list(dict.fromkeys(package.python for package in packages if package.python))
+
+
+def _candidates(channel: Path) -> list[BuiltPackage]:
+    """Return a channel's packages that can become wheels, as :func:`find` does; raises ConfigError."""
+    read = [_read(channel, record) for record in published.records(channel).values()]
     # upstream's own wheel is on upstream's index already
-    candidates = [package for package in every if package.project != TORCH or not package.official]
+    candidates = [package for package in _newest(read) if package.project != TORCH or not package.official]
     if not candidates:
         raise ConfigError(
             f"{channel.name} has nothing for a wheel: neither extensions nor a PyTorch compiled by megabuild",
             f"build extensions: python3 build-locally.py {channel.name.partition('-')[0]} --pyg source; or install "
             "the conda packages: python3 scripts/megabuild env create",
         )
-    fitting = [package for package in candidates if package.python in (None, *pythons) or not pythons]
-    projects = {canonicalize_name(package.project) for package in fitting}
-    requested = {canonicalize_name(_PROJECTS.get(name, name)) for name in names} or projects
-    if not projects or requested - projects:
-        lacking = ", ".join(sorted(requested - projects)) or "package"
-        wanted = f" for Python {', '.join(pythons)}" if pythons else ""
-        there = sorted(projects) or dict.fromkeys(package.python for package in candidates if package.python)
-        raise UsageError(f"{channel.name} has no {lacking}{wanted}", f"choose from {', '.join(there)}")
-    return tuple(package for package in fitting if canonicalize_name(package.project) in requested)
+    return candidates
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TorchPin:
+    version: str
+    later: bool  #: allows every later version
 
 
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
@@ -101,43 +131,79 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
     parts = _BUILD.match(build)
     if name not in _PROJECTS or parts is None:
         return None
-    try:
-        depends = IndexJson.from_package_archive(path).depends
-    except ExtractError:
-        published.check(path)
-        raise
-    pins = [pin for pin in map(_TORCH_PIN.match, depends) if pin]
-    imports = {spec.split()[0] for spec in depends} & _PROJECTS.keys() - {"pytorch"}
-    rehearsal = ".rehearsal" if "-rehearsal" in channel.name else ""
-    triton = [f"triton{pin[1]}{pin[2]}" for pin in map(_TRITON.match, depends) if pin]
-    python = parts["python"]
-    digits = parts["accelerator"].removeprefix("cuda")
+    depends = _read_depends(path)
+    pin = _torch_pin(depends) or _TorchPin(version=version, later=False)
+    accelerator = parts["accelerator"].replace("cuda", "cu")
+    if "-rehearsal" in channel.name:
+        accelerator += ".rehearsal"
     return BuiltPackage(
         project=_PROJECTS[name],
         version=version,
-        python=f"3.{python[1:]}" if python else None,
+        python=_python(parts["minor"]),
         path=path,
         sha256=record.sha256,
         build_string=build,
-        accelerator=parts["accelerator"].replace("cuda", "cu") + rehearsal,
+        accelerator=accelerator,
         official=parts["source"] == "wheel",
-        torch=pins[0]["version"] if pins else version,
-        later=bool(pins) and not any(pin["sign"] == "==" or pin["below"] for pin in pins),
-        cuda=f"{digits[:-1]}.{digits[-1]}" if digits.isdigit() else None,
-        more=(*sorted(_PROJECTS[other] for other in imports), *triton),
+        torch=pin.version,
+        later=pin.later,
+        cuda=_cuda(parts["accelerator"]),
+        more=_further_requirements(depends),
     )
+
+
+def _read_depends(path: Path) -> list[str]:
+    """Return a package's requirements; raises IntegrityError if it is damaged since it was published."""
+    try:
+        return IndexJson.from_package_archive(path).depends
+    except ExtractError:
+        published.check(path)
+        raise
+
+
+def _torch_pin(depends: Iterable[str]) -> _TorchPin | None:
+    pins = list(filter(None, map(_TORCH_PIN.match, depends)))
+    if not pins:
+        return None
+    is_limited = any(pin["exact"] or pin["below"] for pin in pins)
+    return _TorchPin(version=pins[0]["version"], later=not is_limited)
+
+
+def _python(minor: str | None) -> str | None:
+    if minor is None:
+        return None
+    return f"3.{minor}"
+
+
+def _cuda(accelerator: str) -> str | None:
+    """Return the version of ``cuda124``: 12.4."""
+    digits = accelerator.removeprefix("cuda")
+    if not digits.isdigit():
+        return None
+    return f"{digits[:-1]}.{digits[-1]}"
+
+
+def _further_requirements(depends: Iterable[str]) -> tuple[str, ...]:
+    """Return the other extensions and the Triton that a package requires, as wheels do."""
+    extensions: set[str] = set()
+    tritons: list[str] = []
+    for spec in depends:
+        name = spec.split()[0]
+        if name in _EXTENSIONS:
+            extensions.add(_EXTENSIONS[name])
+        if triton := _TRITON.match(spec):
+            tritons.append(f"triton{triton[1]}{triton[2]}")
+    return (*sorted(extensions), *tritons)
 
 
 def _newest(packages: Iterable[BuiltPackage | None]) -> list[BuiltPackage]:
     chosen: dict[tuple[str, str | None], BuiltPackage] = {}
     for package in sorted(filter(None, packages), key=lambda package: package.path.stat().st_mtime):
         chosen[package.project, package.python] = package
-    return sorted(
-        chosen.values(),
-        key=lambda package: (package.project != TORCH, package.project, _number(package.python or "3.0")),
-    )
+    return sorted(chosen.values(), key=_pytorch_first)
 
 
-def _number(python: str) -> tuple[int, str]:
+def _pytorch_first(package: BuiltPackage) -> tuple[bool, str, int, str]:
+    python = package.python or "3.0"
     minor = python.partition(".")[2]
-    return int(minor.rstrip("t")), python
+    return package.project != TORCH, package.project, int(minor.rstrip("t")), python

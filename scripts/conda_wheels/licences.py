@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -30,14 +30,23 @@ def installed(environment: Path) -> dict[str, CondaRecord]:
 
 def of_package(name: str, unpacked: Path) -> dict[str, Path]:
     """Return the licence texts of an unpacked package, by their paths below ``licenses``."""
+    texts: dict[str, Path] = {}
+    # a repacked wheel of PyPI has its texts in its metadata only
+    for path in unpacked.glob("site-packages/*.dist-info/**/*"):
+        if _TEXT.match(path.name):
+            texts[f"{name}/{path.name}"] = path
     folder = unpacked / "info" / "licenses"
     # the recipes gather licences in a folder of this name, which is inside info/licenses
-    inner = folder / "licenses" if (folder / "licenses").is_dir() else folder
-    # a repacked wheel of PyPI has its texts in its metadata only
-    metadata = (path for path in unpacked.glob("site-packages/*.dist-info/**/*") if _TEXT.match(path.name))
-    texts = {f"{name}/{path.name}": path for path in metadata}
-    texts |= {f"{name}/{path.relative_to(inner)}": path for path in inner.rglob("*")}
-    return {text: path for text, path in texts.items() if path.is_file()}
+    gathered = folder / "licenses"
+    if gathered.is_dir():
+        folder = gathered
+    for path in folder.rglob("*"):
+        texts[f"{name}/{path.relative_to(folder)}"] = path
+    return _existing(texts)
+
+
+def _existing(texts: Mapping[str, Path]) -> dict[str, Path]:
+    return {name: path for name, path in texts.items() if path.is_file()}
 
 
 def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict[str, Path]:
@@ -55,8 +64,9 @@ def of_records(records: Mapping[str, CondaRecord], names: Iterable[str]) -> dict
 
 def _below_doc(notice: PurePosixPath) -> PurePosixPath:
     """Return a notice's path without ``share/doc``, as its licence text is named."""
-    below = notice.parts[2:] if notice.parts[:2] == ("share", "doc") else notice.parts
-    return PurePosixPath(*below)
+    if notice.is_relative_to("share/doc"):
+        return notice.relative_to("share/doc")
+    return notice
 
 
 def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | None) -> dict[str, Path]:
@@ -65,24 +75,39 @@ def of_vendored(tree: Path, records: Mapping[str, CondaRecord], root: Path | Non
     ``root`` is the Debian root, if any, that auditwheel searched before this system. auditwheel lists the system's
     packages in the unpacked wheel (a CycloneDX document).
     """
-    names = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
-    owned = {
-        name: names & {path.removeprefix("lib/") for path in record["files"]}
-        for name, record in records.items()
-    }
-    texts = of_records(records, (name for name, libraries in owned.items() if libraries))
-    missing = names.difference(*owned.values())
+    missing = {_HASH.sub("", path.name) for path in tree.glob("*.libs/*")} | {"libgomp.so.1"}
+    vendored = frozenset(missing)
+    owners: list[str] = []
+    for name, record in records.items():
+        owned = vendored.intersection(path.removeprefix("lib/") for path in record["files"])
+        if owned:
+            owners.append(name)
+            missing -= owned
+    texts = _of_system(tree)
     if root:
-        for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
-            package = listing.name.removesuffix(".list").partition(":")[0]
-            if not missing.isdisjoint(
-                path.rpartition("/")[2] for path in listing.read_text(errors="surrogateescape").splitlines()
-            ):
-                texts[f"system/{package}/copyright"] = root / "usr/share/doc" / package / "copyright"
+        texts |= _of_root(root, missing)
+    return _existing(texts | of_records(records, owners))
+
+
+def _of_root(root: Path, libraries: Set[str]) -> dict[str, Path]:
+    """Return the notices of a Debian root's packages that have one of these libraries."""
+    texts: dict[str, Path] = {}
+    for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
+        paths = listing.read_text(errors="surrogateescape").splitlines()
+        if libraries.isdisjoint(path.rpartition("/")[2] for path in paths):
+            continue
+        package = listing.name.removesuffix(".list").partition(":")[0]
+        texts[f"system/{package}/copyright"] = root / "usr/share/doc" / package / "copyright"
+    return texts
+
+
+def _of_system(tree: Path) -> dict[str, Path]:
+    """Return the notices of the system's packages that auditwheel lists in a wheel."""
+    texts: dict[str, Path] = {}
     for listing in tree.glob("*.dist-info/sboms/*.json"):
         with reading(listing):
             components = json.loads(listing.read_text(encoding="utf-8"))["components"]
         for component in components:
-            notice = _SYSTEMS / component["name"] / "copyright"
-            texts.setdefault(f"system/{component['name']}/copyright", notice)
-    return {name: notice for name, notice in texts.items() if notice.is_file()}
+            package = component["name"]
+            texts[f"system/{package}/copyright"] = _SYSTEMS / package / "copyright"
+    return texts

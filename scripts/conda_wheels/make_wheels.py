@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rattler.package_streaming import extract
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
 from conda_wheels.built import TORCH, BuiltPackage, find
+from conda_wheels.licences import CondaRecord
+from conda_wheels.simple_index import IndexedWheel
 from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.archives import explain_damage
@@ -58,30 +60,57 @@ def make(request: Request, report: Notes) -> WheelIndex:
     with files.sole_user(folder / ".lock", busy), files.scratch(folder) as work:
         simple_index.remove_former(folder)
         indexed = simple_index.read(folder)
-        published_hashes = {record.sha256 for record in published.records(channel).values()}
-        kept = [entry for entry in indexed if entry.package in published_hashes]
-        wheels = {entry: folder / simple_index.SIMPLE / entry.place for entry in kept}
+        wheels = _still_published(indexed, channel, folder)
         results: list[WheelResult] = []
         for number, package in enumerate(packages):
             root = _root(request, package)
             inputs = wheel_inputs(package, root, channel, programs, request.date).digest
-            former = next((wheel for wheel in wheels if wheel.package == package.sha256), None)
-            if former and former.inputs == inputs:
-                results.append(WheelResult(wheel=former, kept=True, torch_pin=package.torch_pin))
-                continue
-            published.check(package.path)
-            build = _WheelBuild(request, channel, package, root, folder=work / str(number), report=report)
-            path = build.wheel()
-            wheel = simple_index.index_entry(
-                path, project=package.project, python=package.python, package=package.sha256, inputs=inputs
-            )
-            same = (package.project, package.python)
-            wheels = {other: at for other, at in wheels.items() if (other.project, other.python) != same}
-            wheels[wheel] = path
-            results.append(WheelResult(wheel=wheel, kept=False, torch_pin=package.torch_pin))
-        if {*wheels} != {*indexed}:
+            wheel = _find_wheel(wheels, package, inputs)
+            is_kept = wheel is not None
+            if wheel is None:
+                published.check(package.path)
+                build = _WheelBuild(request, channel, package, root, folder=work / str(number), report=report)
+                path = build.wheel()
+                wheel = simple_index.index_entry(
+                    path,
+                    project=package.project,
+                    python=package.python,
+                    package=package.sha256,
+                    inputs=inputs,
+                )
+                _replace_wheel(wheels, wheel, path)
+            results.append(WheelResult(wheel=wheel, kept=is_kept, torch_pin=package.torch_pin))
+        if wheels.keys() != set(indexed):
             simple_index.publish(folder, wheels)
     return WheelIndex(folder=folder / simple_index.SIMPLE, made=tuple(results))
+
+
+def _still_published(
+    indexed: Iterable[IndexedWheel], channel: Path, folder: Path
+) -> dict[IndexedWheel, Path]:
+    """Return the wheels of an index whose packages are still published, with their files."""
+    hashes = {record.sha256 for record in published.records(channel).values()}
+    wheels: dict[IndexedWheel, Path] = {}
+    for wheel in indexed:
+        if wheel.package in hashes:
+            wheels[wheel] = folder / simple_index.SIMPLE / wheel.place
+    return wheels
+
+
+def _find_wheel(wheels: Iterable[IndexedWheel], package: BuiltPackage, inputs: str) -> IndexedWheel | None:
+    """Return the wheel of a package if it was made from these inputs."""
+    for wheel in wheels:
+        if wheel.package == package.sha256 and wheel.inputs == inputs:
+            return wheel
+    return None
+
+
+def _replace_wheel(wheels: dict[IndexedWheel, Path], wheel: IndexedWheel, path: Path) -> None:
+    """Add a wheel, in place of a former one of the same project and Python."""
+    for former in list(wheels):
+        if (former.project, former.python) == (wheel.project, wheel.python):
+            del wheels[former]
+    wheels[wheel] = path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,19 +132,31 @@ def wheel_inputs(
     package: BuiltPackage, root: DebianRoot | None, channel: Path, programs: Mapping[str, str], date: int
 ) -> WheelInputs:
     """Collect a wheel's inputs: its package, and for PyTorch libtorch and the source of its libraries."""
-    is_torch = package.project == TORCH
-    records = published.records(channel) if is_torch else {}
-    beside = published.channels_beside(channel) if is_torch else []
-    return WheelInputs(
+    inputs = WheelInputs(
         format=_FORMAT,
         programs=programs,
         date=date,
         package=package.sha256,
         version=package.wheel_version,
         requires=package.requires,
+        libtorch=(),
+        channels=(),
+        root="",
+    )
+    if package.project != TORCH:
+        return inputs
+    records = published.records(channel)
+    fingerprint = ""
+    if root:
+        fingerprint = root.fingerprint
+    channels: list[str] = []
+    for beside in published.channels_beside(channel)[:1]:
+        channels += map(str, beside)
+    return replace(
+        inputs,
         libtorch=sorted(records[name].sha256 for name in records if name.startswith("libtorch")),
-        channels=[str(place) for names in beside[:1] for place in names],
-        root=root.fingerprint if root and is_torch else "",
+        channels=channels,
+        root=fingerprint,
     )
 
 
@@ -129,8 +170,24 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
         return None
 
 
-#: The contents of a wheel: a folder, paths of files in it, and licence texts.
-_Contents = tuple[Path, Sequence[str], Mapping[str, Path]]
+@dataclass(frozen=True, kw_only=True)
+class _Contents:
+    """The contents of a wheel."""
+
+    prefix: Path  #: the folder of the files
+    paths: Sequence[str]  #: of the files, below ``prefix``
+    texts: Mapping[str, Path]  #: licence texts
+    records: Mapping[str, CondaRecord] = field(default_factory=dict)  #: of an environment's packages
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Linking:
+    """The libraries that a wheel vendors, and those that it finds in other wheels."""
+
+    without: Sequence[str]  #: sonames that are never vendored
+    libraries: Sequence[Path] | None = None  #: folders of the vendored ones; None: it vendors none
+    requires: Sequence[str] = ()  #: requirements on the other wheels
+    folders: Sequence[str] = ()  #: of the other wheels' libraries, below site-packages
 
 
 @dataclass(frozen=True)
@@ -145,61 +202,100 @@ class _WheelBuild:
     report: Notes
 
     def wheel(self) -> Path:
-        package, date, laid_out, root = self.built, self.request.date, self.folder / "tree", self.root
-        laid_out.mkdir(parents=True)
+        package = self.built
+        tree = self.folder / "tree"
+        tree.mkdir(parents=True)
         self._report("laying out")
-        is_torch = package.project == TORCH
-        prefix, paths, texts = self._environment() if is_torch else self._package()
-        wheel_tree.lay_out(prefix, paths, laid_out)
-        wheel_tree.add_licences(laid_out, texts)
-        requires, folders, records = list[str](), list[str](), licences.installed(prefix)
-        libraries, without = None, [*nvidia.LIBRARIES]
-        if is_torch:
-            wheel_tree.add_headers(prefix, laid_out)
-            needed = wheel_tree.needed(laid_out)
-            if package.cuda:
-                requires, folders = nvidia.required(needed, package.cuda, records)
-            libraries = [prefix / "lib", *([root.libraries] if root else [])]
-            openmp = prefix / "lib" / wheel_tree.OPENMP
-            if wheel_tree.OPENMP in needed and openmp.is_file():
-                shutil.copy(openmp, laid_out / wheel_tree.LIBRARIES)
-                without.append(wheel_tree.OPENMP)
-        else:
-            without += _PYTORCHS
-        wheel_tree.link(laid_out, folders)
-        wheel_file.name_version(laid_out, package.wheel_version, (*package.requires, *requires))
-        name = wheel_tree.tag(laid_out, package.path.parent.name)
-        plain = wheel_file.pack(laid_out, self.folder / name, date, compressed=False)
-        self._report("vendoring libraries")
-        repaired = tools.auditwheel(plain, self.folder, libraries=libraries, without=without, date=date)
-        plain.unlink()
-        shutil.rmtree(laid_out)
-        wheel_file.unpack(repaired, laid_out)
-        if is_torch:
-            wheel_tree.set_vendored_rpaths(laid_out, folders)
-            texts = licences.of_vendored(laid_out, records, root.path if root else None)
-            wheel_tree.add_licences(laid_out, texts)
-        shutil.rmtree(prefix)
+        contents = self._contents()
+        wheel_tree.lay_out(contents.prefix, contents.paths, tree)
+        wheel_tree.add_licences(tree, contents.texts)
+        linking = _Linking(without=(*nvidia.LIBRARIES, *_PYTORCHS))
+        if self._is_torch:
+            wheel_tree.add_headers(contents.prefix, tree)
+            linking = self._link_torch(contents, tree)
+        wheel_tree.link(tree, linking.folders)
+        wheel_file.name_version(tree, package.wheel_version, (*package.requires, *linking.requires))
+        repaired = self._vendored(tree, linking)
+        if self._is_torch:
+            wheel_tree.set_vendored_rpaths(tree, linking.folders)
+            wheel_tree.add_licences(tree, self._vendored_texts(contents, tree))
+        shutil.rmtree(contents.prefix)
         self._report("packing")
-        return wheel_file.pack(laid_out, self.folder / repaired.name, date)
+        return wheel_file.pack(tree, self.folder / repaired.name, self.request.date)
+
+    @property
+    def _is_torch(self) -> bool:
+        return self.built.project == TORCH
+
+    def _contents(self) -> _Contents:
+        if self._is_torch:
+            return self._environment()
+        return self._package()
+
+    def _link_torch(self, contents: _Contents, tree: Path) -> _Linking:
+        """Choose the libraries of PyTorch's wheel, and copy OpenMP's to its own."""
+        needed = wheel_tree.needed(tree)
+        libraries = [contents.prefix / "lib"]
+        if self.root:
+            libraries.append(self.root.libraries)
+        without = [*nvidia.LIBRARIES]
+        openmp = contents.prefix / "lib" / wheel_tree.OPENMP
+        if wheel_tree.OPENMP in needed and openmp.is_file():
+            shutil.copy(openmp, tree / wheel_tree.LIBRARIES)
+            without.append(wheel_tree.OPENMP)
+        others = nvidia.NvidiaWheels([], [])
+        if self.built.cuda:
+            others = nvidia.required(needed, self.built.cuda, contents.records)
+        return _Linking(
+            without=without, libraries=libraries, requires=others.requires, folders=others.folders
+        )
+
+    def _vendored(self, tree: Path, linking: _Linking) -> Path:
+        """Replace a tree by one with vendored libraries; return the wheel that was unpacked to it."""
+        name = wheel_tree.tag(tree, self.built.path.parent.name)
+        plain = wheel_file.pack(tree, self.folder / name, self.request.date, compressed=False)
+        self._report("vendoring libraries")
+        repaired = tools.auditwheel(
+            plain,
+            self.folder,
+            libraries=linking.libraries,
+            without=linking.without,
+            date=self.request.date,
+        )
+        plain.unlink()
+        shutil.rmtree(tree)
+        wheel_file.unpack(repaired, tree)
+        return repaired
+
+    def _vendored_texts(self, contents: _Contents, tree: Path) -> Mapping[str, Path]:
+        root = None
+        if self.root:
+            root = self.root.path
+        return licences.of_vendored(tree, contents.records, root)
 
     def _report(self, step: str) -> None:
-        python = f" for Python {self.built.python}" if self.built.python else ""
-        self.report(f"{self.built.project} {self.built.wheel_version}{python}: {step}")
+        name = f"{self.built.project} {self.built.wheel_version}"
+        if self.built.python:
+            name += f" for Python {self.built.python}"
+        self.report(f"{name}: {step}")
 
     def _environment(self) -> _Contents:
         """Install PyTorch with its dependencies, which have the libraries that it links to."""
         folder = self.folder / "environment"
+        virtual = {"__glibc": _NEWER_GLIBC}
+        if self.built.cuda:
+            virtual["__cuda"] = self.built.cuda
         solution = environments.solve(
             self.channel,
             [f"pytorch =={self.built.version} {self.built.build_string}"],
-            virtual={"__glibc": _NEWER_GLIBC, **({"__cuda": self.built.cuda} if self.built.cuda else {})},
+            virtual=virtual,
             platform=self.built.path.parent.name,
         )
         environments.create(folder, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(folder)
         names = ("libtorch", "pytorch", *sorted(records.keys() & {"pybind11", "fmt", "sleef"}))
-        return folder, records["pytorch"]["files"], licences.of_records(records, names)
+        texts = licences.of_records(records, names)
+        return _Contents(prefix=folder, paths=records["pytorch"]["files"], texts=texts, records=records)
 
     def _package(self) -> _Contents:
         """Unpack an extension, which links only to PyTorch."""
@@ -207,4 +303,5 @@ class _WheelBuild:
         with explain_damage(self.built.path):
             extract(self.built.path, folder)
         paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
-        return folder, paths, licences.of_package(self.built.project, folder)
+        texts = licences.of_package(self.built.project, folder)
+        return _Contents(prefix=folder, paths=paths, texts=texts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
+from typing import NamedTuple
 
 from conda_wheels.licences import CondaRecord
 from groundwork.errors import BuildError
@@ -32,39 +33,60 @@ _SEPARATE = {
 _DRIVER = frozenset({"libcuda", "libnvidia-ml"})
 
 
-def required(
-    sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]
-) -> tuple[list[str], list[str]]:
-    """Return requirements on the wheels of NVIDIA that contain the libraries PyTorch links to, and their folders.
+class NvidiaWheels(NamedTuple):
+    """The wheels of NVIDIA that a PyTorch requires."""
 
-    The folders are below site-packages. Other libraries are ignored.
+    requires: list[str]  #: requirements on them
+    folders: list[str]  #: of their libraries, below site-packages
+
+
+def required(sonames: Iterable[str], cuda: str, records: Mapping[str, CondaRecord]) -> NvidiaWheels:
+    """Return the wheels of NVIDIA that contain the libraries PyTorch links to; other libraries are ignored.
+
     ``cuda`` is the release that PyTorch was compiled for (``12.4``). Versions come from ``records``, those of an
     environment with these libraries.
 
     Raises BuildError: No wheel is known for a library.
     """
     major = int(cuda.partition(".")[0])
-    extras, requires, folders = set(), set(), set()
-    for soname in sonames:
+    extras: set[str] = set()
+    requires: set[str] = set()
+    folders: set[str] = set()
+    for soname in filter(_is_in_a_wheel, sonames):
         library = soname.partition(".so")[0]
-        if library in _DRIVER or not any(fnmatch(soname, pattern) for pattern in LIBRARIES):
-            continue
-        word = library.removeprefix("lib").lower().replace("toolsext", "tx")  # libnvToolsExt has NVTX
         if library in _SEPARATE:
             name, folder = _SEPARATE[library]
             requires.add(f"nvidia-{name}-cu{major}{_version_range(soname, records)}")
             folders.add(folder.format(major=major))
-        elif extra := next(filter(word.startswith, _EXTRAS), ""):
-            extras.add(extra)
-            folders.add(_FOLDERS.get(extra, extra) if major < 13 else f"cu{major}")
+            continue
+        extra = _extra(soname, library)
+        extras.add(extra)
+        if major < 13:
+            folders.add(_FOLDERS.get(extra, extra))
         else:
-            raise BuildError(
-                f"{soname}: no wheel of NVIDIA has this library",
-                "install the conda packages: python3 scripts/megabuild env create",
-            )
+            folders.add(f"cu{major}")
     if extras:
         requires.add(f"cuda-toolkit[{','.join(sorted(extras))}]=={cuda}.*")
-    return sorted(requires), [f"nvidia/{folder}/lib" for folder in sorted(folders)]
+    return NvidiaWheels(sorted(requires), [f"nvidia/{folder}/lib" for folder in sorted(folders)])
+
+
+def _is_in_a_wheel(soname: str) -> bool:
+    """Return whether a library is NVIDIA's, and none of the driver."""
+    if soname.partition(".so")[0] in _DRIVER:
+        return False
+    return any(fnmatch(soname, pattern) for pattern in LIBRARIES)
+
+
+def _extra(soname: str, library: str) -> str:
+    """Return the extra of ``cuda-toolkit`` that installs a library; raises BuildError."""
+    word = library.removeprefix("lib").lower().replace("toolsext", "tx")  # libnvToolsExt has NVTX
+    for extra in _EXTRAS:
+        if word.startswith(extra):
+            return extra
+    raise BuildError(
+        f"{soname}: no wheel of NVIDIA has this library",
+        "install the conda packages: python3 scripts/megabuild env create",
+    )
 
 
 def _version_range(soname: str, records: Mapping[str, CondaRecord]) -> str:

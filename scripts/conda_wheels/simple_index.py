@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -50,23 +49,30 @@ class IndexedWheel:
 def index_entry(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
     head = message_from_string(read_local(path).metadata)
     return IndexedWheel(
-        name=path.name, project=project, version=head["Version"], python=python, package=package, inputs=inputs,
-        size=path.stat().st_size, sha256=files.sha256(path), requires_python=head["Requires-Python"] or "",
-    )  # fmt: skip
+        name=path.name,
+        project=project,
+        version=head["Version"],
+        python=python,
+        package=package,
+        inputs=inputs,
+        size=path.stat().st_size,
+        sha256=files.sha256(path),
+        requires_python=head["Requires-Python"] or "",
+    )
 
 
 def read(folder: Path) -> tuple[IndexedWheel, ...]:
     """Return the intact wheels of the index in a config's folder; none if it has no index."""
+    index = folder / SIMPLE
+    intact: list[IndexedWheel] = []
     try:
-        listed = json.loads((folder / SIMPLE / _RECORDS).read_text())
-        wheels = [IndexedWheel(**wheel) for wheel in listed]
+        for listed in json.loads((index / _RECORDS).read_text()):
+            wheel = IndexedWheel(**listed)
+            if files.intact(index / wheel.place, digest=wheel.sha256, size=wheel.size, when=0):
+                intact.append(wheel)
     except (OSError, ValueError, TypeError):
         return ()
-    return tuple(
-        wheel
-        for wheel in wheels
-        if files.intact(folder / SIMPLE / wheel.place, digest=wheel.sha256, size=wheel.size, when=0)
-    )
+    return tuple(intact)
 
 
 def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
@@ -88,23 +94,26 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
 
 def remove_former(folder: Path) -> None:
     """Remove former indexes, and unfinished ones of killed processes. The caller holds the folder's lock."""
-    link = folder / SIMPLE
-    current = os.readlink(link) if link.is_symlink() else ""
+    current = (folder / SIMPLE).resolve()
     for former in folder.glob(f"{_HIDDEN}*"):
-        if former.name != current:
+        if former.resolve() != current:
             shutil.rmtree(former)
 
 
 def _write_pages(index: Path, wheels: Sequence[IndexedWheel]) -> None:
-    links: dict[str, list[str]] = {}
+    by_project: dict[str, list[str]] = {}
     for wheel in wheels:
-        python = html.escape(wheel.requires_python)
-        requires = f' data-requires-python="{python}"' if python else ""
-        link = f'<a href="{quote(wheel.name)}#sha256={wheel.sha256}"{requires}>{wheel.name}</a>'
-        links.setdefault(canonicalize_name(wheel.project), []).append(link)
-    _write_page(index, "Simple index", [f'<a href="{name}/">{name}</a>' for name in links])
-    for name, own in links.items():
-        _write_page(index / name, f"Links for {name}", own)
+        by_project.setdefault(canonicalize_name(wheel.project), []).append(_link(wheel))
+    _write_page(index, "Simple index", [f'<a href="{name}/">{name}</a>' for name in by_project])
+    for name, links in by_project.items():
+        _write_page(index / name, f"Links for {name}", links)
+
+
+def _link(wheel: IndexedWheel) -> str:
+    requires = ""
+    if wheel.requires_python:
+        requires = f' data-requires-python="{html.escape(wheel.requires_python)}"'
+    return f'<a href="{quote(wheel.name)}#sha256={wheel.sha256}"{requires}>{wheel.name}</a>'
 
 
 def _write_page(folder: Path, title: str, links: Sequence[str]) -> None:

@@ -40,7 +40,8 @@ def auditwheel(
     """
     repaired = folder / "repaired"
     command = [sys.executable, "-m", "auditwheel", "repair", "-z", "0", "-w", str(repaired), str(wheel)]
-    command += [word for name in without for word in ("--exclude", name)]
+    for soname in without:
+        command += ["--exclude", soname]
     if libraries is None:
         empty = folder / "nothing"
         empty.mkdir()
@@ -61,9 +62,8 @@ def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
     done = run(command, timeout=None, environ={**os.environ, "PATH": path, **environ})
     if done.returncode == 0:
         return
-    reason = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip()
+    last_lines = (done.stderr or done.stdout).split("\n")[-4:]
+    message = f"{what}: {' '.join(last_lines).strip()}"
     if "No space left" in done.stderr:
-        raise OutOfSpaceError(f"{what}: {reason}", "free disk space, or pass another folder: --output")
-    raise BuildError(
-        f"{what}: {reason}", "build the package again: it has a library that a wheel cannot contain"
-    )
+        raise OutOfSpaceError(message, "free disk space, or pass another folder: --output")
+    raise BuildError(message, "build the package again: it has a library that a wheel cannot contain")

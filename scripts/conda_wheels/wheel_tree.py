@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from conda_wheels import tools
-from cuda_code.elf_file import NotElf, opened
+from cuda_code.elf_file import ElfFile, NotElf, opened
 from groundwork import wheel_file
 from groundwork.damage import reading
 from groundwork.errors import IntegrityError
@@ -40,12 +40,19 @@ def lay_out(prefix: Path, paths: Iterable[str], tree: Path) -> None:
             _copy(prefix / path, tree / path[inside.end() :])
     location = str(prefix).encode()
     for file in _files(tree):
-        data = b"" if _is_elf(file) else file.read_bytes()
+        if _is_elf(file):
+            continue
+        data = file.read_bytes()
         neutral = data.replace(location, b"$PREFIX")  # a header contains the compiler's flags
         if file.suffix == ".cmake":
-            neutral = _VERSIONED.sub(r"\1", neutral.decode()).encode()
+            neutral = _unversioned(neutral.decode()).encode()
         if neutral != data:
             file.write_bytes(neutral)
+
+
+def _unversioned(text: str) -> str:
+    """Return a text with upstream's names of libtorch's libraries."""
+    return _VERSIONED.sub(r"\1", text)
 
 
 def add_headers(environment: Path, tree: Path) -> None:
@@ -61,13 +68,14 @@ def _copy(source: Path, target: Path) -> None:
             _copy(child, target / child.name)
         return
     is_note = source.name in _NOTES and source.parent.name.endswith(".dist-info")
-    target = target.with_name(_VERSIONED.sub(r"\1", target.name))
+    target = target.with_name(_unversioned(target.name))
     # libc10.so is a link to libc10.so.2.6: copy one
     if is_note or source.suffix == ".pyc" or target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, target)
-    target.chmod(0o755 if _is_elf(target) or os.access(source, os.X_OK) else 0o644)
+    is_program = _is_elf(target) or os.access(source, os.X_OK)
+    target.chmod(wheel_file.file_mode(executable=is_program))
 
 
 def _files(tree: Path) -> list[Path]:
@@ -102,26 +110,45 @@ def link(tree: Path, beside: Sequence[str] = ()) -> None:
     PyTorch's libraries search the folders of other wheels (``beside``, below site-packages) after their own. Extensions
     get no RPATH: PyTorch, which is imported first, has loaded the libraries.
     """
+    searched: list[Path] = []
+    if (tree / LIBRARIES).is_dir():
+        searched = [LIBRARIES, *map(Path, beside)]
     for path in libraries(tree):
+        rpath = [_origin(path, tree / folder) for folder in searched]
         with opened(path) as elf:
-            names, soname, former_rpath = elf.needed(), elf.soname(), elf.rpath()
-        arguments: list[str] = []
-        for name in names:
-            if (plain := _VERSIONED.sub(r"\1", name)) != name:
-                arguments += ["--replace-needed", name, plain]
-        if soname and (plain := _VERSIONED.sub(r"\1", soname)) != soname:
-            arguments += ["--set-soname", plain]
-        own = [LIBRARIES, *map(Path, beside)] if (tree / LIBRARIES).is_dir() else []
-        rpath = [_origin(path, tree / folder) for folder in own]
-        if rpath != [*former_rpath]:
-            arguments += ["--force-rpath", "--set-rpath", ":".join(rpath)] if rpath else ["--remove-rpath"]
+            arguments = [*_renaming(elf), *_searching(elf, rpath)]
         if arguments:
             tools.patchelf(path, arguments)
 
 
+def _renaming(elf: ElfFile) -> list[str]:
+    """Return patchelf's options for unversioned names of libtorch's libraries."""
+    arguments: list[str] = []
+    for name in elf.needed():
+        plain = _unversioned(name)
+        if plain != name:
+            arguments += ["--replace-needed", name, plain]
+    soname = elf.soname() or ""
+    plain = _unversioned(soname)
+    if plain != soname:
+        arguments += ["--set-soname", plain]
+    return arguments
+
+
+def _searching(elf: ElfFile, rpath: Sequence[str]) -> list[str]:
+    """Return patchelf's options for another RPATH than the file has."""
+    if rpath == list(elf.rpath()):
+        return []
+    if not rpath:
+        return ["--remove-rpath"]
+    return ["--force-rpath", "--set-rpath", ":".join(rpath)]
+
+
 def _origin(path: Path, folder: Path) -> str:
     relative = os.path.relpath(folder, path.parent)
-    return "$ORIGIN" if relative == "." else f"$ORIGIN/{relative}"
+    if relative == ".":
+        return "$ORIGIN"
+    return f"$ORIGIN/{relative}"
 
 
 def set_vendored_rpaths(tree: Path, beside: Sequence[str] = ()) -> None:
@@ -142,20 +169,27 @@ def tag(tree: Path, subdir: str) -> str:
     with reading(folder / "WHEEL"):
         (python, abi, _) = _TAG.findall((folder / "WHEEL").read_text(encoding="utf-8"))[0]
     if abi == "abi3":
-        for path in libraries(tree):
-            with opened(path) as elf:
-                used = sorted(name for name in elf.undefined() if name.startswith(("Py", "_Py")))
-            if used and ".abi3." not in path.name:
-                raise IntegrityError(
-                    f"{path.name} needs {used[0]}, which is not in the stable ABI of its abi3 tag",
-                    "build the package again",
-                )
-    machine = {"64": "x86_64"}.get(subdir.partition("-")[2], subdir.partition("-")[2])
+        _check_stable_abi(tree)
+    machine = subdir.partition("-")[2]
+    if machine == "64":
+        machine = "x86_64"
     tags = f"{python}-{abi}-linux_{machine}"
     (folder / "WHEEL").write_text(
         f"Wheel-Version: 1.0\nGenerator: megabuild\nRoot-Is-Purelib: false\nTag: {tags}\n"
     )
     return f"{folder.name.removesuffix('.dist-info')}-{tags}.whl"
+
+
+def _check_stable_abi(tree: Path) -> None:
+    """Raise IntegrityError if a library uses symbols outside the stable ABI."""
+    for path in libraries(tree):
+        with opened(path) as elf:
+            used = sorted(name for name in elf.undefined() if name.startswith(("Py", "_Py")))
+        if used and ".abi3." not in path.name:
+            raise IntegrityError(
+                f"{path.name} needs {used[0]}, which is not in the stable ABI of its abi3 tag",
+                "build the package again",
+            )
 
 
 def add_licences(tree: Path, texts: Mapping[str, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +25,24 @@ class WheelResult:
 
     @property
     def glibc(self) -> str:
-        """The oldest glibc that it runs with: ``2.36``."""
-        return ", ".join(f"2.{minor}" for minor in sorted(_MANYLINUX.findall(self.wheel.name), key=int)[:1])
+        """The oldest glibc that it runs with: ``2.36``; empty if its tags name none."""
+        minors = map(int, _MANYLINUX.findall(self.wheel.name))
+        oldest = min(minors, default=None)
+        if oldest is None:
+            return ""
+        return f"2.{oldest}"
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The cells of its line in the table."""
+        sign = Sign.done
+        if self.kept:
+            sign = Sign.kept
+        runs_from = ""
+        if self.glibc:
+            runs_from = f"glibc {self.glibc}"
+        wheel = self.wheel
+        return (sign, f"{wheel.project} {wheel.version}", wheel.python or "any", size(wheel.size), runs_from)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,36 +55,35 @@ class WheelIndex:
 
 def result(index: WheelIndex, seconds: float) -> Result:
     """Return a table and a document of the wheels made in ``seconds``, with a command that installs them."""
-    rows = [
-        (
-            Sign.kept if item.kept else Sign.done,
-            f"{item.wheel.project} {item.wheel.version}",
-            item.wheel.python or "any",
-            size(item.wheel.size),
-            f"glibc {item.glibc}" if item.glibc else "",
-        )
-        for item in index.made
-    ]
-    newest = index.made[-1].wheel.python
-    chosen = {item.wheel.project: item.wheel for item in index.made if item.wheel.python in (None, newest)}
-    exact = [f"{wheel.project}=={wheel.version}" for wheel in chosen.values()]
-    command = shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact])
+    rows = [item.row for item in index.made]
+    command = _command(index)
     lines = [
         *table(("", "wheel", "Python", "size", "runs from"), rows, right=frozenset({3})),
         f"{counted(len(rows), 'wheel')}, {duration(seconds)}: {display(index.folder)}",
         "",
         command,
     ]
-    wheels = [
-        {
-            "file": str(index.folder / item.wheel.place),
-            **to_dict(item.wheel, "project version python sha256"),
-            "torch": item.torch_pin,
-            "glibc": item.glibc,
-            "bytes": item.wheel.size,
-            "made": not item.kept,
-        }
-        for item in index.made
-    ]
+    wheels = [_document(item, index.folder) for item in index.made]
     document = {"index": index.folder.as_uri(), "wheels": wheels, "use": command}
     return Result(format="wheels", document=document, lines=lines)
+
+
+def _command(index: WheelIndex) -> str:
+    """Return the command that installs the wheels of the newest Python."""
+    newest = index.made[-1].wheel.python
+    exact: dict[str, str] = {}
+    for item in index.made:
+        if item.wheel.python in (None, newest):
+            exact[item.wheel.project] = f"{item.wheel.project}=={item.wheel.version}"
+    return shlex.join(["pip", "install", "--extra-index-url", index.folder.as_uri(), *exact.values()])
+
+
+def _document(item: WheelResult, folder: Path) -> Mapping[str, object]:
+    return {
+        "file": str(folder / item.wheel.place),
+        **to_dict(item.wheel, "project version python sha256"),
+        "torch": item.torch_pin,
+        "glibc": item.glibc,
+        "bytes": item.wheel.size,
+        "made": not item.kept,
+    }

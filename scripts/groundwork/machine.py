@@ -158,9 +158,10 @@ def _field(path: Path, name: str) -> int | None:
 
 def machine_platform() -> str:
     """Return the conda subdir of this machine, such as "linux-64"."""
-    system, machine = platform.system(), platform.machine()
-    machines = {"x86_64": "64", "amd64": "64", "aarch64": "aarch64", "arm64": "arm64"}
+    system = platform.system()
     prefix = {"Linux": "linux", "Darwin": "osx"}.get(system, system.lower())
+    machine = platform.machine()
+    machines = {"x86_64": "64", "amd64": "64", "aarch64": "aarch64", "arm64": "arm64"}
     return f"{prefix}-{machines.get(machine.lower(), machine)}"
 
 

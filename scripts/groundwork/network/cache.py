@@ -42,7 +42,8 @@ class Cache:
         self, folder: Path, *, offline: bool = False, tell: Callable[[str], None] = lambda _: None
     ) -> None:
         self.folder = folder
-        self._offline, self._tell = offline, tell
+        self._offline = offline
+        self._tell = tell
         self._locks: dict[str, threading.Lock] = {}
         self._unwritable = False
 

@@ -6,29 +6,38 @@ The lines are untrusted: no command in them is run, no file opened, and every ke
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import takewhile
 
 from groundwork.error_patterns import CERTAIN, SUMMARIES, WEAK, ErrorKind, ErrorPattern, Strength
+from groundwork.error_report import (
+    AFTER,
+    BEFORE,
+    LONGEST_MESSAGE,
+    MOST_LINES,
+    WIDTH,
+    FirstError,
+    Place,
+    cut,
+    cut_all,
+    find_line,
+    joined,
+    place_in,
+    printed,
+    whole_message,
+)
 from groundwork.failed_step import FailedStep, find_failed_step
+from groundwork.tracebacks import FRAME, read_traceback
 
-#: Lines of an excerpt: above a message, below it, and at most.
-_BEFORE = 3
-_AFTER = 8
-_MOST_LINES = 14
-#: Characters of a line of an excerpt, and of a message.
-_WIDTH = 240
-_LONGEST_MESSAGE = 300
 #: Lines above a message in which its file may be named.
 _ABOVE = 6
 #: Lines below an error in which its file may be named.
 _BELOW = 39
 
 #: Lines near an error that name its file: of Python, pytest, a shell, Rust, patch.
-_FRAME = re.compile(r'^\s*File "(?P<file>(?!<frozen )[^"]+)", line (?P<line>\d+)')
 _PLACES = (
-    _FRAME,
+    FRAME,
     re.compile(r"^(?P<file>[^\s:]+\.py):(?P<line>\d+)(?:: |$)"),
     re.compile(r"^(?P<file>\S+): line (?P<line>\d+): "),
     re.compile(r"^\s*--> (?P<file>[^:]+):(?P<line>\d+)"),
@@ -55,44 +64,6 @@ _ASIDE = re.compile(
 )
 #: Signs of uv before a line that continues a message.
 _NEXT_LINE_START = re.compile(r"^\s*(?:╰─▶ |cause: )?")
-_TRACEBACK = re.compile(r"^(?:\S+: )?Traceback \(most recent call last\):")
-_CHAINED = re.compile(r"The above exception was the direct")
-_UNINDENTED = re.compile(r"\S")
-#: unittest's title above each failed test's traceback, between two rules.
-_UNITTEST = re.compile(r"^(?:ERROR|FAIL): \w+ \(")
-_RULE = re.compile(r"^={70}$")
-#: A group of exceptions, whose own line only counts the others, and an exception in it that is no group.
-_GROUP = re.compile(r"^\s*(?:Base)?ExceptionGroup: ")
-_MEMBER = re.compile(r"^(?!(?:Base)?ExceptionGroup: )(?:\w+\.)*[A-Z]\w*(?:: |$)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FirstError:
-    """An error as a tool reported it."""
-
-    kind: ErrorKind
-    message: str  #: the tool's text without file and line: ``error: 'x' was not declared``
-    file: str = ""  #: as the tool printed it
-    line: int = 0  #: 0 if unknown
-    excerpt: tuple[str, ...] = ()  #: the message and a few lines around it
-    command: str = ""  #: of the failed step; may be long
-    outputs: str = ""  #: of ninja's failed step
-
-    @property
-    def headline(self) -> str:
-        """``c10/cuda/CUDAFunctions.cpp:2: error: …``."""
-        place = self.file
-        if self.file and self.line:
-            place = f"{self.file}:{self.line}"
-        return ": ".join(filter(None, (place, self.message)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """The file and line of an error, as far as they are known."""
-
-    file: str = ""
-    line: int = 0
 
 
 def first_error(lines: Sequence[str]) -> FirstError | None:
@@ -116,28 +87,28 @@ def _last_words(step: FailedStep) -> FirstError:
     if not relevant:
         name = step.outputs.partition(" ")[0] or step.command
         message = f"{name}: failed without output"
-        return FirstError(kind=ErrorKind.other, message=_cut(message), excerpt=_excerpt([step.command]))
-    excerpt = _excerpt(step.lines[-_AFTER:])
-    return FirstError(kind=ErrorKind.other, message=_cut(relevant[-1]), excerpt=excerpt)
+        return FirstError(kind=ErrorKind.other, message=cut(message), excerpt=cut_all([step.command]))
+    excerpt = cut_all(step.lines[-AFTER:])
+    return FirstError(kind=ErrorKind.other, message=cut(relevant[-1]), excerpt=excerpt)
 
 
 def _of_traced_command(step: FailedStep) -> FirstError:
     """Return the error of a traced command that reports none; if it is silent, a certain one of an earlier command."""
     command = f"+ {step.command}"
     if _explaining(step.lines):
-        excerpt = [command, *_printed(step.lines)[-_AFTER:]]
+        excerpt = [command, *printed(step.lines)[-AFTER:]]
     else:
         earlier = _certain_error(step.earlier)
         if earlier is not None:
             return earlier
-        excerpt = [*step.earlier[1 - _MOST_LINES :], command]
-    message = _cut(f"failed: {step.command}", _LONGEST_MESSAGE)
-    return FirstError(kind=ErrorKind.shell, message=message, excerpt=_excerpt(excerpt), command=step.command)
+        excerpt = [*step.earlier[1 - MOST_LINES :], command]
+    message = cut(f"failed: {step.command}", LONGEST_MESSAGE)
+    return FirstError(kind=ErrorKind.shell, message=message, excerpt=cut_all(excerpt), command=step.command)
 
 
 def _error_in(lines: Sequence[str]) -> FirstError | None:
     """Return the error; a traceback that did not end its program counts only if there is no other error."""
-    text = "".join(f"{line[: 10 * _WIDTH]}\n" for line in lines)
+    text = "".join(f"{line[: 10 * WIDTH]}\n" for line in lines)
     harmful = _HARMLESS.sub("", text)
     error = _reported(harmful.split("\n")[:-1])
     if error is None and harmful != text:
@@ -189,7 +160,7 @@ def _match(pattern: ErrorPattern, lines: Sequence[str], at: int) -> re.Match[str
 
 def _next_line(lines: Sequence[str], at: int) -> str:
     """Return the next line that is not blank, or an empty one."""
-    following = _find(lines, str.strip, at + 1)
+    following = find_line(lines, str.strip, at + 1)
     if following is None:
         return ""
     return lines[following]
@@ -198,41 +169,36 @@ def _next_line(lines: Sequence[str], at: int) -> str:
 def _error_of(pattern: ErrorPattern, match: re.Match[str], lines: Sequence[str], at: int) -> FirstError:
     message = match["message"]
     if pattern.kind is ErrorKind.python and not message:
-        return _traceback(lines)
+        return read_traceback(lines)
     place = _place_of(pattern, match, lines, at)
     if pattern.kind is ErrorKind.cmake:
-        return _cmake(lines, at, _whole_message(lines, at, message), place)
+        return _cmake(lines, at, whole_message(lines, at, message), place)
     return FirstError(
         kind=pattern.kind,
         message=_message_of(pattern, message, lines, at),
         file=place.file,
         line=place.line,
-        excerpt=_excerpt(lines[max(0, at - _BEFORE) : at + _AFTER + 1]),
+        excerpt=cut_all(lines[max(0, at - BEFORE) : at + AFTER + 1]),
     )
 
 
-def _place_of(pattern: ErrorPattern, match: re.Match[str], lines: Sequence[str], at: int) -> _Place:
+def _place_of(pattern: ErrorPattern, match: re.Match[str], lines: Sequence[str], at: int) -> Place:
     """Return the place that an error or another line near it names."""
     if pattern.above:
         above = _place_above(pattern, lines, at)
         if above is not None:
             return above
-    place = _place_in(match)
+    place = place_in(match)
     if not place.file and _has_place_nearby(pattern, match["message"]):
         return _nearest_place(lines, at)
     return place
 
 
-def _place_in(match: re.Match[str]) -> _Place:
-    named = match.groupdict()
-    return _Place(file=named.get("file") or "", line=int(named.get("line") or 0))
-
-
-def _place_above(pattern: ErrorPattern, lines: Sequence[str], at: int) -> _Place | None:
+def _place_above(pattern: ErrorPattern, lines: Sequence[str], at: int) -> Place | None:
     for line in reversed(lines[max(0, at - _ABOVE) : at]):
         match = re.match(pattern.above, line)
         if match is not None:
-            return _place_in(match)
+            return place_in(match)
     return None
 
 
@@ -243,18 +209,18 @@ def _has_place_nearby(pattern: ErrorPattern, message: str) -> bool:
     return pattern.strength is Strength.certain and not message.startswith("ninja: ")
 
 
-def _nearest_place(lines: Sequence[str], at: int) -> _Place:
+def _nearest_place(lines: Sequence[str], at: int) -> Place:
     """Return the nearest file and line, but no library's, of an error that names none."""
     below = lines[at + 1 : at + 1 + _BELOW]
-    above = reversed(lines[max(0, at - _MOST_LINES) : at])
+    above = reversed(lines[max(0, at - MOST_LINES) : at])
     for line in (*below, *above):
         if "/lib/python" in line:
             continue
         for pattern in _PLACES:
             match = pattern.match(line)
             if match is not None:
-                return _place_in(match)
-    return _Place()
+                return place_in(match)
+    return Place()
 
 
 def _message_of(pattern: ErrorPattern, message: str, lines: Sequence[str], at: int) -> str:
@@ -262,36 +228,15 @@ def _message_of(pattern: ErrorPattern, message: str, lines: Sequence[str], at: i
     following = _next_line(lines, at)
     if pattern.joins:
         joined = _NEXT_LINE_START.sub("", following).strip()
-        return _cut(f"{message.rstrip(':')}: {joined}", _LONGEST_MESSAGE)
-    message = _whole_message(lines, at, message)
+        return cut(f"{message.rstrip(':')}: {joined}", LONGEST_MESSAGE)
+    message = whole_message(lines, at, message)
     below = following.strip()
     if below.startswith("what():"):
-        return _cut(f"{message}: {below}", _LONGEST_MESSAGE)
+        return cut(f"{message}: {below}", LONGEST_MESSAGE)
     return message
 
 
-def _whole_message(lines: Sequence[str], at: int, message: str) -> str:
-    """Return a message as one line; an exception's text may begin on the next line."""
-    if not message:
-        return ""
-    start = ""
-    if lines[at].startswith("E "):
-        start = "E "
-    parts = [message]
-    for line in _text_below(lines, at, start):
-        parts.append(line.removeprefix(start))
-    return _joined(parts)
-
-
-def _text_below(lines: Sequence[str], at: int, start: str = "") -> list[str]:
-    """Return the lines below an exception that has no text of its own."""
-    if not lines[at].rstrip().endswith(":"):
-        return []
-    near = lines[at + 1 : at + _AFTER]
-    return list(takewhile(lambda line: line.strip() and line.startswith(start), near))
-
-
-def _cmake(lines: Sequence[str], at: int, message: str, place: _Place) -> FirstError:
+def _cmake(lines: Sequence[str], at: int, message: str, place: Place) -> FirstError:
     """Return CMake's error with the indented paragraph below its first line."""
     following = lines[at + 1 :]
     if place.file:
@@ -301,13 +246,13 @@ def _cmake(lines: Sequence[str], at: int, message: str, place: _Place) -> FirstE
             return quoted
     else:  # a text without a place may go on in the first column
         below = list(takewhile(str.strip, following))
-    message = message or _joined(_cmake_text(below))
+    message = message or joined(_cmake_text(below))
     return FirstError(
         kind=ErrorKind.cmake,
-        message=_cut(f"CMake Error: {message}", _LONGEST_MESSAGE),
+        message=cut(f"CMake Error: {message}", LONGEST_MESSAGE),
         file=place.file,
         line=place.line,
-        excerpt=_excerpt(_printed([lines[at], *below])[:_MOST_LINES]),
+        excerpt=cut_all(printed([lines[at], *below])[:MOST_LINES]),
     )
 
 
@@ -323,90 +268,13 @@ def _cmake_text(lines: Sequence[str]) -> Iterator[str]:
 def _quoted_error(lines: Sequence[str]) -> FirstError | None:
     """Return the compiler's error that CMake quotes, wrapped, where its test of a compiler failed."""
     texts = [line.strip() for line in lines]
-    start = _find(texts, _QUOTED.match)
+    start = find_line(texts, _QUOTED.match)
     if start is None:
         return None
-    below = takewhile(lambda text: text and not _QUOTE_ENDS.match(text), texts[start + 1 : start + _AFTER])
+    below = takewhile(lambda text: text and not _QUOTE_ENDS.match(text), texts[start + 1 : start + AFTER])
     return _reported([" ".join([texts[start], *below])])
-
-
-def _traceback(lines: Sequence[str]) -> FirstError:
-    """Return the error of the last traceback, or of its first cause if it is chained; of unittest the first."""
-    lines = _first_of_unittest(lines)
-    start = _first_cause(lines)
-    end = _find(lines, _UNINDENTED.match, start + 1)
-    if end is None:
-        end = len(lines) - 1
-    place = _last_frame(lines[start:end])
-    if _GROUP.match(lines[end]):
-        end = _find(lines, _MEMBER.match, end + 1) or end
-    shown = [*lines[start : end + 1], *_text_below(lines, end)]
-    if len(shown) > _MOST_LINES:
-        shown = [shown[0], "  …", *shown[2 - _MOST_LINES :]]
-    above = _printed(lines[max(0, start - _BEFORE) : start])
-    return FirstError(
-        kind=ErrorKind.python,
-        message=_whole_message(lines, end, lines[end]),
-        file=place.file,
-        line=place.line,
-        excerpt=_excerpt([*above, *shown]),
-    )
-
-
-def _first_of_unittest(lines: Sequence[str]) -> Sequence[str]:
-    """Return the lines of the first failed test of unittest, which prints one traceback for each."""
-    start = _find(lines, _UNITTEST.match)
-    if start is None or _find(lines, _TRACEBACK.match, start) is None:
-        return lines
-    return [lines[start], *takewhile(lambda line: not _RULE.match(line), lines[start + 1 :])]
-
-
-def _first_cause(lines: Sequence[str]) -> int:
-    """Return where the last traceback starts; of chained ones the first."""
-    began = [number for number, line in enumerate(lines) if _TRACEBACK.match(line)]
-    start = began.pop()
-    while began and _find(lines[:start], _CHAINED.match, began[-1]) is not None:
-        start = began.pop()
-    return start
-
-
-def _last_frame(lines: Sequence[str]) -> _Place:
-    for line in reversed(lines):
-        match = _FRAME.match(line)
-        if match is not None:
-            return _place_in(match)
-    return _Place()
-
-
-def _find(lines: Sequence[str], fits: Callable[[str], object], begin: int = 0) -> int | None:
-    """Return the number of the first line that fits, from ``begin`` on."""
-    for number in range(begin, len(lines)):
-        if fits(lines[number]):
-            return number
-    return None
-
-
-def _printed(lines: Iterable[str]) -> list[str]:
-    """Return the lines that are not blank."""
-    return [line for line in lines if line.strip()]
 
 
 def _explaining(lines: Iterable[str]) -> list[str]:
     """Return the lines that may explain a failure."""
     return [line for line in lines if not _ASIDE.search(line)]
-
-
-def _joined(lines: Iterable[str]) -> str:
-    """Return lines as one, without repeated blanks."""
-    words = " ".join(lines).split()
-    return _cut(" ".join(words), _LONGEST_MESSAGE)
-
-
-def _excerpt(lines: Iterable[str]) -> tuple[str, ...]:
-    return tuple(_cut(line) for line in lines)
-
-
-def _cut(line: str, width: int = _WIDTH) -> str:
-    if len(line) <= width:
-        return line
-    return f"{line[:width]}…"

@@ -16,9 +16,9 @@ from enum import Enum
 from pathlib import Path
 
 from groundwork.error_patterns import ErrorKind
+from groundwork.error_report import FirstError
 from groundwork.exhaustive import assert_never
 from groundwork.failed_step import FailedStep
-from groundwork.first_error import FirstError
 from groundwork.machine import lacked_memory, lacked_space, reached_file_limit, was_killed
 
 #: A shell's exit code for a program that a signal ended is this plus the signal's number.

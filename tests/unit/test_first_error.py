@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.error_report import FirstError
 from groundwork.failed_step import find_failed_step
-from groundwork.first_error import FirstError, first_error
+from groundwork.first_error import first_error
 from groundwork.text import plain
 from megabuild.run.failure import network_failed, of_last_phase
 

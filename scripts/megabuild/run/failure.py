@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from groundwork.error_patterns import ErrorKind
+from groundwork.error_report import FirstError
 from groundwork.errors import (
     BuildError,
     FailureDetails,
@@ -25,7 +26,7 @@ from groundwork.errors import (
 )
 from groundwork.exhaustive import assert_never
 from groundwork.failed_step import FailedStep, find_failed_step
-from groundwork.first_error import FirstError, first_error
+from groundwork.first_error import first_error
 from groundwork.machine import disk_free, is_full
 from groundwork.resources import (
     Complaint,

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 from groundwork import files
-from groundwork.first_error import FirstError
+from groundwork.error_report import FirstError
 from megabuild.engine.supervisor import Place
 from megabuild.run.build_output import Culprit
 

@@ -59,9 +59,13 @@ def read_traceback(lines: Sequence[str]) -> FirstError:
 def _first_of_unittest(lines: Sequence[str]) -> Sequence[str]:
     """Return the lines of the first failed test of unittest, which prints one traceback for each."""
     start = find_line(lines, _UNITTEST.match)
-    if start is None or find_line(lines, _TRACEBACK.match, start) is None:
+    if start is None:
         return lines
-    return [lines[start], *takewhile(lambda line: not _RULE.match(line), lines[start + 1 :])]
+    below = takewhile(lambda line: not _RULE.match(line), lines[start + 1 :])
+    section = [lines[start], *below]
+    if find_line(section, _TRACEBACK.match) is None:  # another program's title
+        return lines
+    return section
 
 
 def _first_cause(lines: Sequence[str]) -> int:

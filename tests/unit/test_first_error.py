@@ -178,6 +178,12 @@ def test_what_is_no_error(text: str) -> None:
     assert first_error([text]) is None
 
 
+def test_a_title_like_those_of_unittest_hides_no_traceback() -> None:
+    title = ["ERROR: x (another)", "=" * 70]
+    found = error_in([*title, "Traceback (most recent call last):", '  File "/a.py", line 3', "KeyError: 1"])
+    assert found.headline == "/a.py:3: KeyError: 1"
+
+
 def test_hostile_lines_take_no_time_and_no_room() -> None:
     long = [
         "FAILED: x.o",

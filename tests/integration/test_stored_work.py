@@ -150,8 +150,8 @@ def test_what_only_its_name_makes_a_package_is_built(tmp_path: Path, first: Tiny
 def test_a_store_that_is_gone_costs_time_only(first: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(server.STORE, "http://127.0.0.1:9/store")
     second = elsewhere(first)
-    plan = second.plan()
-    assert any("127.0.0.1:9/store" in note for note in plan.notes)
+    notes = second.outlook().progress.stored.notes
+    assert any("127.0.0.1:9/store" in note for note in notes)
     monkeypatch.setenv(server.WRITES, "1")
     assert second.run().ok
     assert len(compiled(second)) == 3

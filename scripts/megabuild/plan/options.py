@@ -13,6 +13,8 @@ from megabuild.isolation.engine import Engine
 
 #: The source of a rehearsal: a scaled model of PyTorch.
 MODEL = "model"
+#: The source of a release: the official tarball.
+OFFICIAL = "official"
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
 

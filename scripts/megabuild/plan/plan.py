@@ -133,6 +133,11 @@ class Plan:
         return not self.options.config.torch_version
 
     @property
+    def source(self) -> str:
+        """The kind of PyTorch's source, such as ``official`` or ``model``; empty for another feedstock's recipe."""
+        return self.config.variant.get("torch_source", ("",))[0]
+
+    @property
     def has_cuda(self) -> bool:
         """Whether the packages are built for GPUs."""
         return bool(self.config.cuda_version)

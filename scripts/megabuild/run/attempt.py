@@ -20,7 +20,7 @@ from megabuild.plan.plan import Plan
 from megabuild.run.build_output import STAGING, BuildStep, Culprit, LogTail, Parser, StepKind
 from megabuild.run.estimate import Estimate
 from megabuild.run.failure import Failure, first_error_below
-from megabuild.run.failure_shell import remove_programs, write_failure_shell
+from megabuild.run.failure_shell import FailureShell, remove_programs, write_failure_shell
 from megabuild.run.graph import Stopped
 from megabuild.run.logfile import LogFile
 from megabuild.run.progress import Progress
@@ -58,12 +58,17 @@ class Attempt(AbstractContextManager["Attempt"]):
         self, run: RunContext, name: str, state: Path, *, jobs: int, stop: threading.Event,
         log: LogFile | None = None, level: int = PHASE,
     ) -> None:  # fmt: skip
-        self.run, self.name, self.state, self.jobs = run, name, state, jobs
+        self.run = run
+        self.name = name
+        self.state = state
+        self.jobs = jobs
         self.log = log or run.log
         self.row = run.status.task(name, level=level)
         self.parser = Parser()
         self.phase = ""  #: the phase that the build script announced last
-        self._stop, self._memory, self._tail = stop, MemoryWatch(), LogTail(run.plan.staged_name)
+        self._stop = stop
+        self._memory = MemoryWatch()
+        self._tail = LogTail(run.plan.staged_name)
         self._compiling = False
 
     def __exit__(self, *_: object) -> None:
@@ -91,7 +96,8 @@ class Attempt(AbstractContextManager["Attempt"]):
                 on_steps(self._steps(follower.poll(last=last)))
                 self._memory.tick()
                 # outside ninja, poll all the time: a short script's log may disappear within a moment
-                due = time.monotonic() + (_COMPILING_SECONDS if self._compiling else 0.0)
+                pause = _COMPILING_SECONDS if self._compiling else 0.0
+                due = time.monotonic() + pause
             if not last:
                 self.halt()
 
@@ -122,15 +128,15 @@ class Attempt(AbstractContextManager["Attempt"]):
     ) -> MegabuildError:
         """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
         culprit = self._tail.culprit(outcome, broken)
-        enter = again = None
+        shell = FailureShell()
         if outcome.kind is OutcomeKind.BUILD:
             first = first_error_below(culprit.lines, sandbox.state_inside, self.state)
-            enter, again = write_failure_shell(sandbox, culprit, first)
+            shell = write_failure_shell(sandbox, culprit, first)
         failure = Failure(
             outcome=outcome, lines=culprit.lines, what=what or culprit.what, phase=self.phase, jobs=self.jobs,
             log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
             disks=[mount.source for mount in sandbox.mounts if mount.writable],
-            inside=sandbox.state_inside, package=culprit.package, enter=enter, again=again,
+            inside=sandbox.state_inside, package=culprit.package, enter=shell.enter, again=shell.again,
         )  # fmt: skip
         error = failure.error()
         error.packages = frozenset(broken) or self._packages_of(culprit)
@@ -138,9 +144,8 @@ class Attempt(AbstractContextManager["Attempt"]):
 
     def _packages_of(self, culprit: Culprit) -> frozenset[str]:
         """Return the file name of the package whose script failed; none for the staging."""
-        packages = (item.package for item in self.run.plan.all_items)
-        return frozenset(
-            package.file_name
-            for package in packages
-            if (package.name, package.build_string) == (culprit.package, culprit.build_string)
-        )
+        for item in self.run.plan.all_items:
+            package = item.package
+            if (package.name, package.build_string) == (culprit.package, culprit.build_string):
+                return frozenset({package.file_name})
+        return frozenset()

@@ -21,7 +21,8 @@ STAGING = "staging"
 #: The phase of the Python swap, and the mark of the line with its figures.
 SWAP = "swap"
 #: Many lines, because ninja's other jobs print after the error of a failed one.
-_REMEMBERED_LINES, _LONGEST_LINE = 2000, 100_000
+_REMEMBERED_LINES = 2000
+_LONGEST_LINE = 100_000
 
 
 class StepKind(Enum):
@@ -58,11 +59,13 @@ class Parser:
 
     def feed(self, line: ScriptLine) -> Iterator[BuildStep]:
         """Yield the steps of one line."""
-        package, python = line.package.name, line.python
+        package = line.package.name
+        python = line.python
         if line.script != self._script and package != UNKNOWN:
             if self._script == STAGING_SCRIPT:
                 self.staging_seconds = self._elapsed()
-            self._script, self._began = line.script, monotonic()
+            self._script = line.script
+            self._began = monotonic()
             self._phases = Phases()  # each script announces its own phases
             if line.kind is ScriptKind.TEST:
                 yield BuildStep(kind=StepKind.TEST, package=package)

@@ -115,10 +115,9 @@ def _memory_needs(plan: Plan, figures: Figures | None, tasks: Iterable[Task]) ->
 
 def _figures_of(plan: Plan) -> Figures | None:
     """Return the table's figures; None for another feedstock's recipe, which has no source either."""
-    source = plan.config.variant.get("torch_source", ("",))[0]
-    if not source:
+    if not plan.source:
         return None
-    if source == MODEL:
+    if plan.source == MODEL:
         return _MODEL
     return provider_of(plan.config).figures.get("cuda" if plan.has_cuda else "cpu")
 

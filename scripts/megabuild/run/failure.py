@@ -79,13 +79,20 @@ EXCERPT_LINES = 20
 
 def of_last_phase(lines: Sequence[str]) -> list[str]:
     """Return the last phase's lines without noise, or all lines if that phase printed none."""
-    began = max((number for number, line in enumerate(lines) if line.startswith(_PHASE)), default=-1)
-    return [line for line in lines[began + 1 :] or lines if not _NOISE.match(line)]
+    began = 0
+    for number, line in enumerate(lines, 1):
+        if line.startswith(_PHASE):
+            began = number
+    printed = lines[began:] or lines
+    return [line for line in printed if not _NOISE.match(line)]
 
 
 def network_failed(lines: Sequence[str]) -> str:
     """Return the last line that reports a network error, or an empty string."""
-    return next((line.strip() for line in reversed(lines[-_NETWORK_LINES:]) if _NETWORK.search(line)), "")
+    for line in reversed(lines[-_NETWORK_LINES:]):
+        if _NETWORK.search(line):
+            return line.strip()
+    return ""
 
 
 def first_error_below(lines: Sequence[str], *states: Path | str) -> FirstError | None:
@@ -96,10 +103,11 @@ def first_error_below(lines: Sequence[str], *states: Path | str) -> FirstError |
     error = first_error(of_last_phase(lines))
     if error is None:
         return None
-    state = "|".join(re.escape(str(folder).rstrip("/")) for folder in states if str(folder))
-    file = re.sub(rf"^(?:{state})/out/bld/[^/]+/host[^/]*/", "$PREFIX/", error.file)
-    file = re.sub(rf"^(?:{state})/out/bld/[^/]+/buil[^/]*/", "$BUILD_PREFIX/", file)
-    file = re.sub(rf"^(?:{state})/(?:tree|out/bld/[^/]+/work)/|^(?:\.\./)+", "", file)
+    folders = [re.escape(str(folder).rstrip("/")) for folder in states if str(folder)]
+    state = f"(?:{'|'.join(folders)})"
+    file = re.sub(rf"^{state}/out/bld/[^/]+/host[^/]*/", "$PREFIX/", error.file)
+    file = re.sub(rf"^{state}/out/bld/[^/]+/buil[^/]*/", "$BUILD_PREFIX/", file)
+    file = re.sub(rf"^{state}/(?:tree|out/bld/[^/]+/work)/|^(?:\.\./)+", "", file)
     return replace(error, file=file)
 
 
@@ -130,7 +138,9 @@ class Failure:
     @property
     def _excerpt(self) -> list[str]:
         """The lines around the first error, else the last ones."""
-        return list(self.first.excerpt if self.first else of_last_phase(self.lines)[-EXCERPT_LINES:])
+        if self.first is not None:
+            return list(self.first.excerpt)
+        return of_last_phase(self.lines)[-EXCERPT_LINES:]
 
     @property
     def _unlinked(self) -> bool:
@@ -169,16 +179,28 @@ class Failure:
     @cached_property
     def _facts(self) -> ResourceFacts:
         """The facts about memory, disks and signals, measured now."""
-        full = [folder for folder in (self.state, *self.disks) if folder.exists() and is_full(folder)]
-        if self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES:
-            full.append(self.state)
-        codes = [self.outcome.returncode, self._step.exit_code or 0]
-        reported = _STATUS.get(self.outcome.kind)
-        if reported is not None and (status := reported.search(self.outcome.message)) is not None:
-            codes.append(int(status[1]))
         return ResourceFacts(
-            memory_short=self.short, full_disk=full[0] if full else None, exit_codes=tuple(codes)
+            memory_short=self.short,
+            full_disk=self._find_full_disk(),
+            exit_codes=tuple(self._find_exit_codes()),
         )
+
+    def _find_full_disk(self) -> Path | None:
+        for folder in (self.state, *self.disks):
+            if folder.exists() and is_full(folder):
+                return folder
+        if self._unlinked and disk_free(self.state) < _ENVIRONMENT_BYTES:
+            return self.state
+        return None
+
+    def _find_exit_codes(self) -> list[int]:
+        """Return the exit codes of the worker, of the failed step, and of the script that rattler-build reports."""
+        codes = [self.outcome.returncode, self._step.exit_code or 0]
+        pattern = _STATUS.get(self.outcome.kind)
+        status = pattern.search(self.outcome.message) if pattern else None
+        if status is not None:
+            codes.append(int(status[1]))
+        return codes
 
     @cached_property
     def _step(self) -> FailedStep:
@@ -231,26 +253,36 @@ class Failure:
 
     def _memory_error(self, verdict: Literal[Verdict.memory, Verdict.allocation]) -> MegabuildError:
         shown = self._cause() + self._shown()
-        if verdict is Verdict.memory:
-            fewer = f"run again with CPU_COUNT={self.jobs // 2}"
-            return OutOfMemoryError(
-                f"{self.what}: out of memory with {counted(self.jobs, 'compile job')}{shown}",
-                f"{fewer if self.jobs > 1 else 'build on a machine with more memory'}: {_KEPT}",
-            )
-        limit = limited_memory()
-        hint = f"raise the limit of memory (ulimit {limit})" if limit else "build with more memory or swap"
-        return OutOfMemoryError(
-            f"{self.what}: a program got no memory, although the machine had some free{shown}",
-            f"{hint}, then run again: {_KEPT}",
-            fewer_jobs_help=False,
-        )
+        match verdict:
+            case Verdict.memory:
+                hint = "build on a machine with more memory"
+                if self.jobs > 1:
+                    hint = f"run again with CPU_COUNT={self.jobs // 2}"
+                return OutOfMemoryError(
+                    f"{self.what}: out of memory with {counted(self.jobs, 'compile job')}{shown}",
+                    f"{hint}: {_KEPT}",
+                )
+            case Verdict.allocation:
+                limit = limited_memory()
+                hint = "build with more memory or swap"
+                if limit:
+                    hint = f"raise the limit of memory (ulimit {limit})"
+                return OutOfMemoryError(
+                    f"{self.what}: a program got no memory, although the machine had some free{shown}",
+                    f"{hint}, then run again: {_KEPT}",
+                    fewer_jobs_help=False,
+                )
+            case never:
+                assert_never(never)
 
     def _killed_error(self) -> MegabuildError:
         shown = self._cause() + self._shown()
         signals = ending_signals(self._facts.exit_codes)
         if self._complaint is Complaint.terminated:
             signals.append(signal.SIGTERM)
-        name = signals[0].name if signals and signals[0] is not signal.SIGKILL else "kill -9?"
+        name = "kill -9?"
+        if signals and signals[0] is not signal.SIGKILL:
+            name = signals[0].name
         return BuildError(
             f"{self.what}: killed by a signal ({name}); memory did not run out{shown}",
             f"find the program that kills compilers, such as a batch system, then run again: {_KEPT}",
@@ -258,9 +290,10 @@ class Failure:
 
     def _cause(self) -> str:
         """Return the first error, on a line of its own unless the excerpt shows it."""
-        headline = self.first.headline if self.first else ""
-        shown = not headline or any(self.first and self.first.message in line for line in self._excerpt)
-        return "" if shown else f"\n{headline}"
+        first = self.first
+        if first is None or not first.headline or any(first.message in line for line in self._excerpt):
+            return ""
+        return f"\n{first.headline}"
 
     def _other_error(self) -> tuple[FailureKind, MegabuildError]:
         shown = self._shown()

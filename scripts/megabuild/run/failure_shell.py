@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from groundwork import files
@@ -15,7 +17,8 @@ from groundwork.error_report import FirstError
 from megabuild.engine.supervisor import Place
 from megabuild.run.build_output import Culprit
 
-ENTER, AGAIN = "failed-enter", "failed-again"
+ENTER = "failed-enter"
+AGAIN = "failed-again"
 _NAMED = re.compile(r"^export PKG_(NAME|BUILD_STRING)='?([^'\n]*)'?$", re.MULTILINE)
 _ENVIRONMENT = "build_env.sh"
 #: Printed by `AGAIN`.
@@ -26,10 +29,16 @@ _OF_RECIPES = ("$RECIPE_DIR/build_env.sh", "$RECIPE_DIR/../common/build_env.sh")
 _NINJA = ("build.ninja", "*/build.ninja", "*/*/build.ninja", "*/*/*/build.ninja")
 
 
-def write_failure_shell(
-    sandbox: Place, culprit: Culprit, error: FirstError | None
-) -> tuple[Path | None, Path | None]:
-    """Write the programs for a failed build; return the paths of `ENTER` and `AGAIN`.
+@dataclass(frozen=True, kw_only=True)
+class FailureShell:
+    """The paths of the programs, None for one that cannot be written."""
+
+    enter: Path | None = None
+    again: Path | None = None
+
+
+def write_failure_shell(sandbox: Place, culprit: Culprit, error: FirstError | None) -> FailureShell:
+    """Write the programs for a failed build.
 
     There is no program if the build's work folder is gone, and no `AGAIN` if no step of ninja failed or its folder is
     unknown.
@@ -37,20 +46,24 @@ def write_failure_shell(
     remove_programs(sandbox.state)
     work = _find_work_folder(sandbox.state, culprit)
     if work is None:
-        return None, None
+        return FailureShell()
     inside = f"{sandbox.state_inside}/{work.relative_to(sandbox.state)}"
     start = [f"cd {shlex.quote(inside)}", f"source {_ENVIRONMENT}"]
-    enter, again = sandbox.state / ENTER, sandbox.state / AGAIN
     hint = "echo 'to run the failed script: bash -x conda_build.sh'"
+    enter = sandbox.state / ENTER
     write_program(enter, sandbox, [*start, hint, "exec bash --norc -i"], name="enter")
-    ninja = _find_ninja_folder(sandbox.state, work, error.outputs) if error and error.outputs else None
-    if error is None or ninja is None:
-        return enter, None
-    start += [f'{{ [ ! -f "{path}" ] || source "{path}"; }}' for path in _OF_RECIPES]
+    if error is None or not error.outputs:
+        return FailureShell(enter=enter)
+    ninja = _find_ninja_folder(sandbox.state, work, error.outputs)
+    if ninja is None:
+        return FailureShell(enter=enter)
+    for path in _OF_RECIPES:
+        start.append(f'{{ [ ! -f "{path}" ] || source "{path}"; }}')
     start.append(f"cd {shlex.quote(f'{sandbox.state_inside}/{ninja.relative_to(sandbox.state)}')}")
     success = f"echo {shlex.quote(_SUCCEEDED)}"
+    again = sandbox.state / AGAIN
     write_program(again, sandbox, [*start, f"{{ {error.command}\n}}", success], name="again")
-    return enter, again
+    return FailureShell(enter=enter, again=again)
 
 
 def remove_programs(state: Path) -> None:
@@ -78,12 +91,16 @@ def _find_work_folder(state: Path, culprit: Culprit) -> Path | None:
     """Return the failed script's work folder, or None if another script, which may share it, has run since."""
     folders = []
     for path in state.glob(f"out/bld/*/work/{_ENVIRONMENT}"):
-        content = files.read_untrusted(path, below=state) or b""
+        content = files.read_untrusted(path, below=state)
+        if not content:
+            continue
         named = dict(_NAMED.findall(content.decode(errors="replace")))
-        own = (named.get("NAME", ""), named.get("BUILD_STRING", ""))
-        if content and own == (culprit.package, culprit.build_string):
+        if (named.get("NAME", ""), named.get("BUILD_STRING", "")) == (culprit.package, culprit.build_string):
             folders.append((path.stat().st_mtime_ns, path.parent))
-    return max(folders)[1] if folders else None
+    if not folders:
+        return None
+    _, latest = max(folders)
+    return latest
 
 
 def _find_ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
@@ -91,8 +108,13 @@ def _find_ninja_folder(state: Path, work: Path, outputs: str) -> Path | None:
     first = outputs.split()[0]
     if first.startswith("/") or ".." in first.split("/"):
         return None
-    tops = (state / "tree", work)
-    for path in (path for top in tops for pattern in _NINJA for path in sorted(top.glob(pattern))):
+    for path in _ninja_files(state / "tree", work):
         if (path.parent / first).parent.is_dir() and not path.is_symlink():
             return path.parent
     return None
+
+
+def _ninja_files(*folders: Path) -> Iterator[Path]:
+    for folder in folders:
+        for pattern in _NINJA:
+            yield from sorted(folder.glob(pattern))

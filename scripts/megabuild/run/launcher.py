@@ -8,7 +8,8 @@ from pathlib import Path
 
 from groundwork import files
 
-COMPILER_LAUNCHER, HEAVY_GATE = "compiler-launcher", "heavy-gate"
+COMPILER_LAUNCHER = "compiler-launcher"
+HEAVY_GATE = "heavy-gate"
 #: Files in a state folder that the driver writes and builds read.
 LAUNCHER_FILES = (COMPILER_LAUNCHER, HEAVY_GATE)
 #: ccache's own variable: the user's cache server. The value may contain a password.

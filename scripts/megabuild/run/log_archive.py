@@ -15,8 +15,10 @@ from groundwork.errors import IntegrityError
 
 #: In a config's state folder: its own logs, and those of its extensions.
 _LOGS = ("logs/*.log", "pyg/*/logs/*.log")
-#: In an output folder, with the program's crash files.
-_FOLDER, _CRASHES = "logs", "logs/crash-*.txt"
+#: In an output folder.
+_FOLDER = "logs"
+#: In an output folder: the program's crash files.
+_CRASHES = "logs/crash-*.txt"
 
 
 class LogArchive:
@@ -43,7 +45,8 @@ class LogArchive:
         folder = self._output / _FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-        target, scratch = folder / f"logs-{stamp}.zip", folder / f".logs-{stamp}-{os.getpid()}"
+        target = folder / f"logs-{stamp}.zip"
+        scratch = folder / f".logs-{stamp}-{os.getpid()}"
         try:
             with zipfile.ZipFile(
                 scratch, "x", compression=zipfile.ZIP_DEFLATED, strict_timestamps=False

@@ -42,7 +42,8 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         line = f"{now} {source:<16} {masked}\n".encode(errors="replace")
         with self._lock:
-            line = b"\n" + line if self._cut else line
+            if self._cut:
+                line = b"\n" + line
             try:
                 self._cut = self._file.write(line) < len(line)
             except OSError as error:

@@ -41,23 +41,33 @@ class PackageBuild:
         self, attempt: Attempt, progress: Progress, items: Sequence[PlanItem], seconds: dict[str, float], *,
         needs: Sequence[str] = (), shelf: Shelf | None = None,
     ) -> None:  # fmt: skip
-        self._attempt, self._seconds, self._shelf = attempt, seconds, shelf
+        self._attempt = attempt
+        self._seconds = seconds
+        self._shelf = shelf
         self._out = attempt.state / "out"
-        packages = {item.package.file_name: item.package for item in items}
-        existing = progress.existing
         options = progress.plan.options
-        self.missing = {name: package for name, package in packages.items() if name not in existing}
-        own = packages.keys() & existing
+        self.missing: dict[str, PlannedPackage] = {}
+        published = list(needs)
+        for item in items:
+            name = item.package.file_name
+            if name in progress.existing:
+                published.append(name)
+            else:
+                self.missing[name] = item.package
         untested = output_folder.prepare_output(
             attempt.state,
             inputs={item.package.file_name: item.fingerprint for item in items},
-            published=paths(options.packages, [*own, *needs]),
+            published=paths(options.packages, published),
             platform=options.config.platform,
         )
         self._counted_staging = False
-        self._seen = {path.name for path in channel_folder.package_files(self._out)}
+        self._seen = self._names()
         for name in untested:
             self._keep(self._out / name)
+
+    def _names(self) -> set[str]:
+        """Return the names of the package files in the output folder."""
+        return {path.name for path in channel_folder.package_files(self._out)}
 
     def run(self, sandbox: Place, job: Job) -> tuple[Outcome, MegabuildError | None]:
         """Build the missing packages; return how that ended, and the error of the worker or of missing packages."""
@@ -68,9 +78,7 @@ class PackageBuild:
             aside = self._out / BROKEN
             broken = [path.name for path in aside.glob("*.conda")]
             return outcome, attempt.explain(outcome, sandbox, aside=aside, broken=broken)
-        missing = sorted(
-            self.missing.keys() - {path.name for path in channel_folder.package_files(self._out)}
-        )
+        missing = sorted(self.missing.keys() - self._names())
         if not missing:
             return outcome, None
         error = BuildError(
@@ -111,17 +119,20 @@ class PackageBuild:
     def _look(self) -> None:
         """Report new packages in the output folder."""
         for path in channel_folder.package_files(self._out):
-            if path.name in self._seen:
-                continue
-            self._seen.add(path.name)
-            if path.name in self.missing:
-                package, status = self.missing[path.name].id, self._attempt.run.status
-                seconds = self._seconds[path.name] = self._seconds_of(self.missing[path.name])
-                took = f" in {duration(seconds)}" if round(seconds) else ""
-                logger.info("%s %s: built%s", Sign.done, package.label, took)
-                status.set_packages([path.name], PackageState.BUILT)
-                self._attempt.row.phase("waiting for rattler-build", level=logging.DEBUG)
-                self._keep(path)
+            if path.name not in self._seen:
+                self._seen.add(path.name)
+                if path.name in self.missing:
+                    self._take_package(path)
+
+    def _take_package(self, path: Path) -> None:
+        package = self.missing[path.name]
+        seconds = self._seconds_of(package)
+        self._seconds[path.name] = seconds
+        took = f" in {duration(seconds)}" if round(seconds) else ""
+        logger.info("%s %s: built%s", Sign.done, package.id.label, took)
+        self._attempt.run.status.set_packages([path.name], PackageState.BUILT)
+        self._attempt.row.phase("waiting for rattler-build", level=logging.DEBUG)
+        self._keep(path)
 
     def _seconds_of(self, package: PlannedPackage) -> float:
         """Return the duration of a new package's build; the compile counts for the first package without a Python."""
@@ -151,8 +162,10 @@ def finish(attempt: Attempt, package: PlannedPackage, path: Path, folder: Path) 
 
     Raises IntegrityError: It is not the planned package.
     """
-    target, plan = folder / path.parent.name / path.name, attempt.run.plan
-    local = plan.environment.local
+    target = folder / path.parent.name / path.name
+    plan = attempt.run.plan
     # a large package takes minutes
-    reproducible.normalise(path, target, plan.date, level=_COMPRESSION, local=local, halt=attempt.halt)
+    reproducible.normalise(
+        path, target, plan.date, level=_COMPRESSION, local=plan.environment.local, halt=attempt.halt
+    )
     return archive.verify(package, target)

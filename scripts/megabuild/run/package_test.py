@@ -34,16 +34,20 @@ _CHANNEL = "channel"
 
 def package_test(run: RunContext, budget: Budget, shelf: Shelf, item: PlanItem) -> Work:
     """Return the task that tests one package of PyTorch's build, and normalises it for publication."""
-    package, items = item.package, run.plan.items
-    needed = _find_needs(package, items, (*package.run, *package.test))
+    package = item.package
+    items = run.plan.items
+    needs: list[Need] = [package.file_name, *_find_needs(package, items, (*package.run, *package.test))]
     # publish dependencies first: wait for the tests of needed packages that are built earlier
     before = items[: items.index(item)]
-    tests = [tuple(map(name_of_test, names)) for names in _match_own(before, package.run)]
+    for spec in package.run:
+        names = _match_own(before, spec)
+        if names:
+            needs.append(tuple(name_of_test(name) for name in names))
     return Work(
         name=name_of_test(package.file_name),
         run=partial(_run, run, shelf, package),
         budget=budget,
-        needs=(package.file_name, *needed, *tests),
+        needs=needs,
         vital=True,
         brief=True,
         packages=(package.file_name,),
@@ -65,16 +69,18 @@ def _run(
         attempt.row.phase(f"testing {label}")
         result = _test(attempt, shelf, package)
         took = duration(time.monotonic() - began)
-        tested = PackageState.FAILED if result.error else PackageState.TESTED
-        status.set_packages([package.file_name], tested)
-        if result.error is None:
-            logger.info("%s %s: tested in %s", Sign.done, label, took)
+        if result.error is not None:
+            status.set_packages([package.file_name], PackageState.FAILED)
+            return result
+        status.set_packages([package.file_name], PackageState.TESTED)
+        logger.info("%s %s: tested in %s", Sign.done, label, took)
         return result
 
 
 def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult:
     """Test copies of the package and of the run's other packages, in a folder that builds cannot write."""
-    plan, state = attempt.run.plan, attempt.state
+    plan = attempt.run.plan
+    state = attempt.state
     files.remove(state)
     copies = shelf.copies()  # only complete ones: another package may be half copied
     built = shelf.folder / package.subdir / package.file_name
@@ -92,8 +98,8 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     outcome = attempt.follow(sandbox, job)
     if not outcome.ok:
         what = f"test of {package.name} {package.build_string}"
-        aside, broken = state.parent / BROKEN, [package.file_name]
-        error = attempt.explain(outcome, sandbox, aside=aside, broken=broken, what=what)
+        aside = state.parent / BROKEN
+        error = attempt.explain(outcome, sandbox, aside=aside, broken=[package.file_name], what=what)
         if isinstance(error, PackageTestError):  # not if the test was killed
             shelf.reject(built)
         return TaskResult(seconds={}, error=error)
@@ -104,24 +110,25 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
 
 def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[Need]:
     """Yield the plan's packages that an environment of ``specs`` needs; of a tuple, any one is enough."""
-    needed, left = {package.file_name}, list(specs)
+    needed = {package.file_name}
+    left = list(specs)
     by_file = {item.package.file_name: item.package for item in items}
     while left:
-        for need in list(_match_own(items, [left.pop()])):
-            new = [name for name in need if name not in needed]
-            needed.update(new)
-            if by_file[need[0]].python:
-                yield need  # any Python's package is enough
-                new = new[:1]
-            else:
-                yield from new  # all variants, so that the solver chooses as it does for users
-            left += [spec for name in new for spec in by_file[name].run]
+        names = _match_own(items, left.pop())
+        if not names:
+            continue
+        new = [name for name in names if name not in needed]
+        needed.update(new)
+        if by_file[names[0]].python:
+            yield names  # any Python's package is enough
+            new = new[:1]
+        else:
+            yield from new  # all variants, so that the solver chooses as it does for users
+        for name in new:
+            left += by_file[name].run
 
 
-def _match_own(items: Sequence[PlanItem], specs: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    """Yield, for each spec that packages of this plan match, the names of their files."""
-    for text in specs:
-        spec = [MatchSpec(text)]
-        names = tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))
-        if names:
-            yield names
+def _match_own(items: Sequence[PlanItem], text: str) -> tuple[str, ...]:
+    """Return the files of the packages that match a spec."""
+    spec = [MatchSpec(text)]
+    return tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import runpy
 import threading
+from collections.abc import Sequence
 
 from groundwork.errors import SwapRefused
 from groundwork.jobs import Budget
 from groundwork.progress import title
 from megabuild.engine import output_folder
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import Place
 from megabuild.plan import tree_reuse
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.attempt import Attempt, RunContext
@@ -32,7 +35,8 @@ class PyTorchBuild:
     """
 
     def __init__(self, run: RunContext, shelf: Shelf) -> None:
-        self._run, self._shelf = run, shelf
+        self._run = run
+        self._shelf = shelf
         self._budget = Budget(run.estimate.jobs.count, heavy_jobs=run.estimate.heavy_jobs)
         self._seconds: dict[str, float] = {}
         self.progress = run.progress  #: at the start of the last attempt
@@ -56,8 +60,7 @@ class PyTorchBuild:
 
     def _attempt(self, jobs: int, stop: threading.Event) -> TaskResult:
         plan = self._run.plan
-        options = plan.options
-        state = options.state
+        state = plan.options.state
         progress = Progress.read(plan)  # an earlier attempt may have published packages, or finished the tree
         self.progress = progress
         if not progress.missing:
@@ -66,26 +69,33 @@ class PyTorchBuild:
             self.parser = attempt.parser
             build = PackageBuild(attempt, progress, plan.items, self._seconds, shelf=self._shelf)
             sandbox = make_place(
-                attempt, recipe=options.recipe, channels=plan.environment.channels,
-                written=("tree",) if plan.stages else (), heavy_jobs=self._budget.heavy_jobs,
-            )  # fmt: skip
-            overrides = dict(plan.environment.overrides)
-            if sandbox.source is not None:
-                overrides["torch_source_path"] = (sandbox.source,)
-            env = {
-                "STAGING_FINGERPRINT": plan.staging.digest,
-                "TORCH_TREE": f"{sandbox.state_inside}/tree",
-                "TORCH_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
-            }
+                attempt,
+                recipe=plan.options.recipe,
+                channels=plan.environment.channels,
+                written=("tree",) if plan.stages else (),
+                heavy_jobs=self._budget.heavy_jobs,
+            )
             name = plan.staged_name if plan.stages else progress.missing[0].name
             attempt.row.phase(title(name, "", "environment"))
             if plan.stages:
                 _prepare_tree(progress)
-            part = JobPart(
-                planned=list(build.missing), test_built=False, keep_going=options.keep_going, env=env
-            )
-            _, error = build.run(sandbox, make_job(attempt, sandbox, part, overrides=overrides))
+            _, error = build.run(sandbox, _job(attempt, sandbox, planned=list(build.missing)))
             return TaskResult(seconds=self._seconds, error=error)
+
+
+def _job(attempt: Attempt, sandbox: Place, *, planned: Sequence[str]) -> Job:
+    """Return the worker's job; other tasks test the packages."""
+    plan = attempt.run.plan
+    overrides = dict(plan.environment.overrides)
+    if sandbox.source is not None:
+        overrides["torch_source_path"] = (sandbox.source,)
+    env = {
+        "STAGING_FINGERPRINT": plan.staging.digest,
+        "TORCH_TREE": f"{sandbox.state_inside}/tree",
+        "TORCH_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
+    }
+    part = JobPart(planned=planned, test_built=False, keep_going=plan.options.keep_going, env=env)
+    return make_job(attempt, sandbox, part, overrides=overrides)
 
 
 def _prepare_tree(progress: Progress) -> None:
@@ -98,10 +108,9 @@ def _prepare_tree(progress: Progress) -> None:
     # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
     tree_dates = plan.options.recipes / "tree_dates.py"
     # never run another feedstock's code outside the isolation
-    if (
-        tree_dates.is_file()
-        and plan.options.own
-        and (seconds := runpy.run_path(str(tree_dates))["mend"](tree).seconds)
-    ):
+    if not plan.options.own or not tree_dates.is_file():
+        return
+    seconds = runpy.run_path(str(tree_dates))["mend"](tree).seconds
+    if seconds:
         message = "the clock was set back: dates in %s were in the future; shifted them back by %d s"
         logger.warning(message, tree, seconds)

@@ -56,11 +56,13 @@ def execute(outlook: Outlook, status: Status) -> Summary:
         summary = run.summary(end.message)
         if failed is None and not summary.ok:
             end = _End(status=RunStatus.FAILED, exit_code=BuildError.exit_code)
-        # after an error, report that one rather than a full disk
-        with contextlib.suppress(OSError) if failed else contextlib.nullcontext():
+        try:
             run.note_channels()
             if any(row.status is not ResultStatus.SKIPPED for row in summary.packages):
                 summary.write(options.state / LATEST)
+        except OSError:
+            if failed is None:  # else report that error rather than a full disk
+                raise
         status.end(end.status, end.message, end.exit_code, summary.seconds)
         if failed is not None:
             raise failed

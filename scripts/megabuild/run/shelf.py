@@ -17,7 +17,8 @@ class Shelf:
     def __init__(self, state: Path, inbox: Inbox) -> None:
         self.folder = state / TESTS / "built"  #: builds cannot write it
         self._inbox = inbox
-        self._out, self._broken = state / "out", state / TESTS / BROKEN
+        self._out = state / "out"
+        self._broken = state / TESTS / BROKEN
         self._lock = threading.Lock()
         self._seconds: dict[Path, float] = {}  # by copy; only complete ones
         self._rejected: set[str] = set()

@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -50,7 +51,9 @@ class RunState:
     @property
     def log(self) -> Path | None:
         """Its log, in the run's folder, which may have been moved."""
-        name = Path(self.record.log).name if self.record is not None else ""
+        if self.record is None:
+            return None
+        name = Path(self.record.log).name
         return self.folder / "logs" / name if name else None
 
 
@@ -61,43 +64,56 @@ def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
 
     Raises ConfigError: No run matches.
     """
-    try:
-        folders = sorted(entry.name for entry in os.scandir(output))
-    except (FileNotFoundError, NotADirectoryError):
-        folders = []
-    runs = [name for name in folders if os.path.lexists(output / name / state_file.NAME)]
+    runs = _runs_with_record(output)
+    if not wanted:
+        return runs
     meant: dict[str, None] = {}
     for word in wanted:
         names = [name for name in runs if name.startswith(f"{word}-") or fnmatchcase(name, word)]
         if not names:
             remedy = "build the config first, or pass its output folder with --output"
-            remedy = f"choose from {', '.join(runs)}" if runs else remedy
+            if runs:
+                remedy = f"choose from {', '.join(runs)}"
             raise ConfigError(f"{word}: no run in {output}", remedy)
         meant |= dict.fromkeys(names)
-    return list(meant) if wanted else runs
+    return list(meant)
+
+
+def _runs_with_record(output: Path) -> list[str]:
+    try:
+        folders = sorted(entry.name for entry in os.scandir(output))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in folders if os.path.lexists(output / name / state_file.NAME)]
 
 
 def read_run_state(folder: Path) -> RunState:
-    record, trouble = None, "the record was deleted"
     try:
         record = state_file.read(folder)
-        if record is not None and (standing := _standing(record)) is Standing.DIED:
-            # it may have ended since the record was read
-            record = state_file.read(folder) or record
-            standing = Standing.ENDED if record.ended else Standing.DIED
     except IntegrityError as error:
-        trouble = f"{error.message}; {error.remedy}"
+        return _unreadable(folder, f"{error.message}; {error.remedy}")
     except OSError as error:
-        trouble = f"{folder / state_file.NAME}: {error.strerror}"
+        return _unreadable(folder, f"{folder / state_file.NAME}: {error.strerror}")
     if record is None:
-        return RunState(folder=folder, standing=Standing.UNREADABLE, trouble=trouble)
+        return _unreadable(folder, "the record was deleted")
+    standing = _standing(record)
+    if standing is Standing.DIED:
+        # it may have ended since the record was read
+        with suppress(IntegrityError, OSError):
+            record = state_file.read(folder) or record
+        standing = Standing.ENDED if record.ended else Standing.DIED
     return RunState(folder=folder, standing=standing, record=record)
+
+
+def _unreadable(folder: Path, trouble: str) -> RunState:
+    return RunState(folder=folder, standing=Standing.UNREADABLE, trouble=trouble)
 
 
 def _standing(record: RunRecord) -> Standing:
     if record.ended:
         return Standing.ENDED
     if record.host == socket.gethostname():
-        return Standing.RUNNING if is_running(record.pid, record.process_began) else Standing.DIED
+        is_active = is_running(record.pid, record.process_began)
+        return Standing.RUNNING if is_active else Standing.DIED
     is_fresh = abs(time.time() - record.updated) < _SILENT_SECONDS
     return Standing.RUNNING if is_fresh else Standing.UNKNOWN

@@ -15,7 +15,8 @@ from megabuild.status.reading import RunState, Standing
 from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 
 _DAY = 20 * 3600.0
-_MOST_ROWS, _MOST_ERROR_LINES = 8, 24
+_MOST_ROWS = 8
+_MOST_ERROR_LINES = 24
 _INDENT = "  "
 _RESUME = f"{_INDENT}run the same command again to continue"
 
@@ -31,10 +32,14 @@ def run_line(record: RunRecord, now: float) -> str:
 
 def activity_line(activity: Activity, now: float, *, rate: bool = False) -> str:
     """Return the line of an activity: progress and duration; ``rate``: also the time left at its own rate."""
-    elapsed, done, total = max(0.0, now - activity.since), activity.done, activity.total
-    counts = f" {done}/{total}" if total else ""
+    elapsed = max(0.0, now - activity.since)
+    done = activity.done
+    total = activity.total
+    counts = ""
     if activity.unit == "bytes":
         counts = f" {size(done)} of {size(total)}"
+    elif total:
+        counts = f" {done}/{total}"
     left = ""
     if (rate or activity.unit) and 0 < done < total and elapsed > 1:
         left = f", {duration(elapsed * (total - done) / done)} left"
@@ -43,16 +48,20 @@ def activity_line(activity: Activity, now: float, *, rate: bool = False) -> str:
 
 def figures(record: RunRecord) -> str:
     """Return the number of published packages, the run's memory, and the free disk space."""
-    parts = [_packages(record)] if record.packages else []
-    parts += [f"memory {size(record.memory)} of {size(record.memory_most)}"] if record.memory else []
-    parts += [f"disk {size(record.disk_free)} free"] if record.disk_free else []
+    parts = []
+    if record.packages:
+        parts.append(_packages(record))
+    if record.memory:
+        parts.append(f"memory {size(record.memory)} of {size(record.memory_most)}")
+    if record.disk_free:
+        parts.append(f"disk {size(record.disk_free)} free")
     return ", ".join(parts)
 
 
 def _packages(record: RunRecord) -> str:
-    ready = (PackageState.THERE, PackageState.PUBLISHED)
-    done = [name for name, state in record.packages.items() if state in ready]
-    return f"{len(done)} of {counted(len(record.packages), 'package')} published"
+    states = list(record.packages.values())
+    done = states.count(PackageState.THERE) + states.count(PackageState.PUBLISHED)
+    return f"{done} of {counted(len(states), 'package')} published"
 
 
 def record_lines(record: RunRecord, now: float) -> list[str]:
@@ -74,25 +83,48 @@ def progress_of(record: RunRecord) -> str:
 
 def run_lines(run: RunState, now: float) -> list[str]:
     """Return the lines on one run."""
-    record, name = run.record, plain(run.name)
+    name = plain(run.name)
+    record = run.record
     if record is None:
         return [f"{name}: {run.trouble}"]
-    log = [f"{_INDENT}log: {display(run.log)}"] if run.log and run.log.name not in record.error else []
-    if run.standing is Standing.DIED:
-        return [f"{name}: died {progress_of(record)}, {clock(record.updated, now)}", *log, _RESUME]
-    if run.standing is Standing.ENDED:
-        code = f", exit code {record.exit_code}" if record.exit_code else ""
-        took = f"{record.status.value} after {duration(record.updated - record.began)}"
-        interrupted = record.status is RunStatus.INTERRUPTED
-        error = [] if interrupted else plain_lines(record.error).split("\n")[:_MOST_ERROR_LINES]
-        lines = [f"{name}: {took}{code}, {clock(record.updated, now)}"]
-        lines += [_INDENT + line for line in error]
-        return [*lines, f"{_INDENT}{_packages(record)}", *log, *([_RESUME] if interrupted else [])]
-    head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
-    if run.standing is Standing.UNKNOWN:
-        head = f"no update from {plain(record.host)} since {clock(record.updated, now)}; the run may still be active"
+    log = []
+    if run.log is not None and run.log.name not in record.error:
+        log.append(f"{_INDENT}log: {display(run.log)}")
+    match run.standing:
+        case Standing.DIED:
+            return [f"{name}: died {progress_of(record)}, {clock(record.updated, now)}", *log, _RESUME]
+        case Standing.ENDED:
+            return [f"{name}: {_end_line(record, now)}", *_end_lines(record), *log, *_resume_lines(record)]
+        case Standing.RUNNING | Standing.UNREADABLE:
+            head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
+        case Standing.UNKNOWN:
+            last = f"no update from {plain(record.host)} since {clock(record.updated, now)}"
+            head = f"{last}; the run may still be active"
+        case never:
+            assert_never(never)
     rows = [_INDENT + line for line in record_lines(record, now)]
     return [f"{name}: {head}", *rows, *log]
+
+
+def _end_line(record: RunRecord, now: float) -> str:
+    took = f"{record.status.value} after {duration(record.updated - record.began)}"
+    code = ""
+    if record.exit_code:
+        code = f", exit code {record.exit_code}"
+    return f"{took}{code}, {clock(record.updated, now)}"
+
+
+def _end_lines(record: RunRecord) -> list[str]:
+    """Return the error of an ended run, and the number of its published packages."""
+    lines = []
+    if record.status is not RunStatus.INTERRUPTED:
+        error = plain_lines(record.error).split("\n")
+        lines = [_INDENT + line for line in error[:_MOST_ERROR_LINES]]
+    return [*lines, f"{_INDENT}{_packages(record)}"]
+
+
+def _resume_lines(record: RunRecord) -> list[str]:
+    return [_RESUME] if record.status is RunStatus.INTERRUPTED else []
 
 
 def status_result(runs: Sequence[RunState], now: float, *, followed: bool = False) -> Result:
@@ -100,39 +132,41 @@ def status_result(runs: Sequence[RunState], now: float, *, followed: bool = Fals
 
     Otherwise the exit code is 0, even if runs failed, unless a record cannot be read.
     """
-    lines = [line for run in runs for line in ["", *run_lines(run, now)]]
-    codes = []
-    rows = []
+    lines: list[str] = []
+    exit_code = 0
     for run in runs:
-        codes.append(_exit_code(run, followed=followed))
-        rows.append(
-            {
-                "name": run.name,
-                "folder": str(run.folder),
-                "standing": run.standing.value,
-                "trouble": run.trouble,
-                "log": str(run.log) if run.log else None,
-                "state": msgspec.to_builtins(run.record) if run.record else None,
-            }
-        )
+        lines += ["", *run_lines(run, now)]
+        exit_code = exit_code or _exit_code(run, followed=followed)
     return Result(
         format="status",
         format_version=5,
-        document={"runs": rows},
+        document={"runs": [_document(run) for run in runs]},
         lines=lines[1:] or ["no run in this folder"],
-        exit_code=next(filter(None, codes), 0),
+        exit_code=exit_code,
     )
+
+
+def _document(run: RunState) -> dict[str, object]:
+    return {
+        "name": run.name,
+        "folder": str(run.folder),
+        "standing": run.standing.value,
+        "trouble": run.trouble,
+        "log": str(run.log) if run.log else None,
+        "state": msgspec.to_builtins(run.record) if run.record else None,
+    }
 
 
 def _exit_code(run: RunState, *, followed: bool) -> int:
     match run.standing:
         case Standing.UNREADABLE:
             return IntegrityError.exit_code
+        case _ if not followed:
+            return 0
         case Standing.DIED | Standing.UNKNOWN:
-            return BuildError.exit_code if followed else 0
+            return BuildError.exit_code
         case Standing.RUNNING | Standing.ENDED:
-            code = run.record.exit_code if run.record else None
-            return code or 0 if followed else 0
+            return (run.record and run.record.exit_code) or 0
         case never:
             assert_never(never)
 

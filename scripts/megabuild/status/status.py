@@ -43,7 +43,9 @@ class Task(AbstractContextManager["Task"]):
     """A row of the status, from its first phase to the end of the context."""
 
     def __init__(self, status: Status, name: str, level: int) -> None:
-        self._status, self.name, self.level = status, name, level
+        self._status = status
+        self.name = name
+        self.level = level
         self._activity: Activity | None = None
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +69,8 @@ class Task(AbstractContextManager["Task"]):
             activity = self._activity
             if activity is None or (activity.done, activity.total) == (done, total):
                 return
-            activity.done, activity.total = done, total
+            activity.done = done
+            activity.total = total
         if done == total and not activity.unit:
             logger.log(self.level, "%s %d/%d", activity.what, done, total)
 
@@ -84,9 +87,11 @@ class Status:
         self.lock = threading.RLock()
         self.watch: Callable[[], None] = lambda: None  #: called whenever the record is published
         self.keeps_file = False  #: a run with nothing to do leaves the record of the last run in its file
-        self._folder, self._next = folder, 0.0
+        self._folder = folder
+        self._next = 0.0  # the time of the next publication
         self._is_published = False  # a run that waits for its lock must not replace another run's record
-        self._expected, self._began = 0.0, monotonic()
+        self._expected = 0.0
+        self._began = monotonic()
         self._preparing: dict[str, Task] = {}
         self.record = RunRecord(
             config=config,
@@ -103,12 +108,12 @@ class Status:
         Called again if the preparation changes the plan.
         """
         with self.lock:
-            self.record.packages = {
-                name: PackageState.THERE if exists else PackageState.WAITING
-                for name, exists in packages.items()
-            }
+            self.record.packages = {}
+            for name, exists in packages.items():
+                self.record.packages[name] = PackageState.THERE if exists else PackageState.WAITING
             self.record.status = RunStatus.CHECKING
-            self._expected, self._began = expected, monotonic()
+            self._expected = expected
+            self._began = monotonic()
 
     @property
     def seconds(self) -> float:
@@ -131,8 +136,10 @@ class Status:
     def note(self, what: str | Preparing) -> None:
         """Log a sentence of a preparation, or update the row that shows its progress."""
         if not isinstance(what, Preparing):
-            level = logging.WARNING if what.startswith(WARNING) else logging.DEBUG
-            logger.log(level, what.removeprefix(WARNING))
+            if what.startswith(WARNING):
+                logger.warning(what.removeprefix(WARNING))
+            else:
+                logger.debug(what)
             return
         with self.lock:
             self.record.status = RunStatus.PREPARING
@@ -155,9 +162,11 @@ class Status:
             self._next = monotonic() + _SECONDS
             self._is_published = True
             now = self.record
-            now.updated, now.memory = time.time(), tree_memory(os.getpid())
+            now.updated = time.time()
+            now.memory = tree_memory(os.getpid())
             now.disk_free = disk_free(self._folder)
-            now.seconds_left = left if (left := self._expected - self.seconds) > 0 else None
+            left = self._expected - self.seconds
+            now.seconds_left = left if left > 0 else None
             self._write()
         self.watch()
 
@@ -170,8 +179,11 @@ class Status:
         """Write the final record; ``seconds``: the run's duration."""
         with self.lock:
             now = self.record
-            now.status, now.error, now.exit_code = status, error, exit_code
-            now.activities, now.seconds_left = [], None
+            now.status = status
+            now.error = error
+            now.exit_code = exit_code
+            now.activities = []
+            now.seconds_left = None
             now.updated = now.began + seconds
             self._write()
 

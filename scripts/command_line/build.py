@@ -125,7 +125,7 @@ def build(
     # imported late: a wrong option or config is answered at once
     from command_line.running import run_configs
     from groundwork.files import cache_folder
-    from megabuild.plan.options import Options
+    from megabuild.plan.options import Options, PygMode
     from megabuild.plan.torch_version import with_torch
 
     files = {name: load(repository, name) for name in chosen}
@@ -145,7 +145,7 @@ def build(
             optimization=optimization,
             upstream_tests=upstream_tests,
             cpu_count=cpu_count,
-            pyg=pyg,
+            pyg=PygMode(pyg),
             pyg_index=pyg_index,
             pyg_sources=pyg_sources,
             extensions=extensions,

@@ -23,7 +23,7 @@ from groundwork.errors import IntegrityError, UsageError
 from megabuild.configs.config import load
 from megabuild.engine.supervisor import strays
 from megabuild.plan import extensions, planning
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.run.plan_report import plan_document, plan_lines
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task
@@ -249,7 +249,7 @@ def test_a_worker_killed_for_want_of_memory_is_started_once_more_and_its_jobs_ar
 
 def test_the_plan_says_what_becomes_of_every_extension(tiny: TinyPyg) -> None:
     assert not tiny.plan(rehearse=True).extensions
-    assert not tiny.plan(pyg="none").extensions
+    assert not tiny.plan(pyg=PygMode.NONE).extensions
     outlook = tiny.outlook(pythons=("3.11",), extensions=("torch_scatter",))
     (line,) = (line for line in plan_lines(outlook) if line.startswith("pytorch_scatter 2.1.2 py3.11  "))
     assert "compile" in line
@@ -269,7 +269,7 @@ def test_a_wheel_that_fits_is_repackaged_without_a_compiler_and_another_one_make
     monkeypatch.setattr(extensions, "choose_wheel", lambda *_: choice)
 
     def run() -> dict[str, str]:
-        return statuses(tiny.run(pyg="auto", pythons=("3.11",), extensions=("cluster",)))
+        return statuses(tiny.run(pyg=PygMode.AUTO, pythons=("3.11",), extensions=("cluster",)))
 
     assert run() == {"cluster py311": "built"}
     assert run() == {"cluster py311": "skipped"}

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_method, render_tasks
+from megabuild.plan.options import PygMode
 from megabuild.plan.plan import Method, Task
 from megabuild.run.plan_report import extension_lines
 from megabuild.run.progress import Progress
@@ -33,8 +34,8 @@ def planned(repository: Path, *, mode: str, lacking: str = "") -> list[Task]:
     planned = []
     for task in tasks:
         choice = choose(task.extension, task.base_python)
-        method, reason = choose_method(choice, mode, lacking)
-        planned.append(replace(task, method=method, reason=reason, wheel=choice.wheel))
+        made = choose_method(choice, PygMode(mode), lacking)
+        planned.append(replace(task, method=made.method, reason=made.reason, wheel=made.wheel))
     return planned
 
 

@@ -14,7 +14,7 @@ from gpu_tools.verify import gpu_probe
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import ExtensionPlanner, why_not
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.plan.plan import Method
 from megabuild.providers.environment import Environment
 from pin_audit import ci_rules
@@ -161,7 +161,7 @@ def test_an_extension_is_in_every_list_of_extensions(extension: Extension, repos
     [("osx_arm64_cpu", "for Linux only"), ("linux_64_cpu_debian", "debian"), ("linux_64_cpu", "")],
 )
 def test_a_config_that_builds_none_says_why(repository: Path, config: str, says: str) -> None:
-    why = why_not(load(repository, config), pyg="auto", rehearse=False)
+    why = why_not(load(repository, config), pyg=PygMode.AUTO, rehearse=False)
     assert says in why
     assert bool(says) == bool(why)
 

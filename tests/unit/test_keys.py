@@ -33,7 +33,7 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import fingerprint, last_run, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import Part, parts
 from megabuild.providers import catalogue
@@ -404,7 +404,7 @@ def duration(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         {
             "pythons": {"pythons": ("3.12",)},
             "engine": {"engine": Engine.HOST},
-            "pyg": {"pyg": "source"},
+            "pyg": {"pyg": PygMode.NONE},
             "pyg_index": {"pyg_index": "https://index.example"},
             "pyg_sources": {"pyg_sources": "/sources"},
             "extensions": {"extensions": ("scatter",)},
@@ -607,7 +607,7 @@ def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -
     }  # fmt: skip
     changes: dict[str, Any] = {
         "engine": Engine.HOST, "pythons": ("3.12",), "optimization": "0", "upstream_tests": True, "cpu_count": 3,
-        "pyg": "none", "pyg_index": "x", "pyg_sources": "x", "extensions": ("scatter",), "arch_list": "9.0",
+        "pyg": PygMode.NONE, "pyg_index": "x", "pyg_sources": "x", "extensions": ("scatter",), "arch_list": "9.0",
         "memory": 1, "torch_source": Path("/source"),
     }  # fmt: skip
     if field in unchanging:

@@ -19,7 +19,7 @@ from megabuild.plan import choose_isolation as choosing
 from megabuild.plan import planning, solving
 from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, unreachable
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.providers.environment import Environment
 from megabuild.run.outlook import look_ahead
 from megabuild.run.plan_report import plan_result
@@ -50,7 +50,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def options(repository: Path, tmp_path: Path) -> Options:
-    return Options(config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none")
+    return Options(
+        config=config(), root=repository, output=tmp_path, cache=tmp_path / "cache", pyg=PygMode.NONE
+    )
 
 
 @pytest.mark.parametrize("name", ["my builds", "50%", "builds-für-mich", "x" * 160])

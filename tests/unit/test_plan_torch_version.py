@@ -19,7 +19,7 @@ from megabuild.configs.overrides import TARBALLS, Tarball
 from megabuild.configs.render import render
 from megabuild.plan import planning, solving
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.plan.plan import Plan
 from megabuild.plan.torch_version import TorchRelease, read_release, with_torch
 from megabuild.providers.wheel import torch_wheels as torch
@@ -64,7 +64,7 @@ def ask(repository: Path, tmp_path: Path) -> Ask:
         version: str | None, name: str = "linux_64_cuda130", source: Path | None = None, **more: object
     ) -> Options:
         config = with_torch(load(repository, name), version, source)
-        options = Options(config=config, root=repository, output=tmp_path, cache=tmp_path / "cache", pyg="none",
+        options = Options(config=config, root=repository, output=tmp_path, cache=tmp_path / "cache", pyg=PygMode.NONE,
                           torch=version, torch_source=source)  # fmt: skip
         return replace(options, **more)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ from megabuild.configs.config import Config, load
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.engine import Engine
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.plan.planning import survey_plan
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers import local_channel
@@ -155,7 +155,12 @@ def test_a_class_and_a_line_make_a_provider(
     monkeypatch.setitem(PROVIDERS, "toy", Toy)
     toy = replace(config, provider="toy")
     options = Options(
-        config=toy, own=True, root=repository, output=tmp_path / "out", cache=tmp_path / "cache", pyg="none"
+        config=toy,
+        own=True,
+        root=repository,
+        output=tmp_path / "out",
+        cache=tmp_path / "cache",
+        pyg=PygMode.NONE,
     )
     monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *_: Fingerprint())
     plan = survey_plan(options, lambda _: None)

@@ -10,7 +10,7 @@ import pytest
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing, sort_for_sharing
 from megabuild.plan.last_run import find_shared_objects, keep_last_run, read_last_run
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 
 CONDA_FORGE = (
     "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",
@@ -57,7 +57,7 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     assert find_shared_objects(replace(second, earlier=("linux_64_cpu",)), {}) == "linux_64_cpu"
     first = a_run(repository, tmp_path, "linux_64_cpu")
     keep_last_run(first, 60.0)
-    assert (read_last_run(first), read_last_run(replace(first, pyg="none"))) == (60.0, 0.0)
+    assert (read_last_run(first), read_last_run(replace(first, pyg=PygMode.NONE))) == (60.0, 0.0)
     assert not find_shared_objects(second, {}), "`clean` has removed the objects"
     (tmp_path / "cache" / "objects" / second.objects_name).mkdir(parents=True)
     assert find_shared_objects(second, {}) == "linux_64_cpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from groundwork.errors import IsolationError, ProviderError
@@ -27,7 +28,8 @@ def check_platform(options: Options) -> None:
 
     Raises IsolationError: It is not.
     """
-    config, here = options.config, machine_platform()
+    config = options.config
+    here = machine_platform()
     both_linux = config.platform.startswith("linux-") and here.startswith("linux-")
     if config.platform == here or (options.own and both_linux):
         return
@@ -58,10 +60,7 @@ def choose_isolation(requested: Engine | None, config: Config, environment: Envi
 
     Raises IsolationError: Neither docker nor podman can be used.
     """
-    rehearsal = environment.overrides.get("torch_source") == (MODEL,)
-    linux = config.platform.startswith("linux-") and not rehearsal
-    fitting = provider_of(config).engines if linux else (Engine.HOST,)
-    engines = (requested,) if requested else fitting
+    engines = _engines(requested, config, environment)
     if len(engines) == 1:
         return _isolation(engines[0], config, environment)
     problems = []
@@ -76,6 +75,16 @@ def choose_isolation(requested: Engine | None, config: Config, environment: Envi
         f"{config.name} needs {' or '.join(engine.value for engine in engines)}: {'; '.join(problems)}",
         _either("install or start podman, or pass --engine host (compilers come from the channel)", config),
     )
+
+
+def _engines(requested: Engine | None, config: Config, environment: Environment) -> Sequence[Engine]:
+    """Return the engines to try, in this order."""
+    if requested is not None:
+        return (requested,)
+    rehearses = environment.overrides.get("torch_source") == (MODEL,)
+    if rehearses or not config.platform.startswith("linux-"):
+        return (Engine.HOST,)
+    return provider_of(config).engines
 
 
 def _isolation(engine: Engine, config: Config, environment: Environment) -> Isolation:
@@ -107,9 +116,11 @@ def _container(engine: Engine, config: Config, environment: Environment) -> Cont
 
 def _has_network(environment: Environment) -> bool:
     """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
-    local = all(folder_of(channel) for channel in environment.channels)
-    source = environment.overrides.get("torch_source")
-    return bool(os.environ.get("CCACHE_REMOTE_STORAGE")) or not local or source not in ((MODEL,), ("debian",))
+    if os.environ.get("CCACHE_REMOTE_STORAGE"):
+        return True
+    if not all(folder_of(channel) for channel in environment.channels):
+        return True
+    return environment.overrides.get("torch_source") not in ((MODEL,), ("debian",))
 
 
 def rehearsal_image() -> str:
@@ -149,6 +160,7 @@ def _nearest_cudas(config: Config, platform: str) -> list[str]:
     own = int(config.accelerator.removeprefix("cuda"))
     versions = set[int]()
     for path in config.path.parent.glob(f"{platform}_cuda*.yaml"):
-        if match := re.search(r"_cuda(\d+)_(?:debian|wheel)$", path.stem):
+        match = re.search(r"_cuda(\d+)_(?:debian|wheel)$", path.stem)
+        if match is not None:
             versions.add(int(match[1]))
     return [f"cuda{version}" for version in sorted(versions, key=lambda version: abs(version - own))]

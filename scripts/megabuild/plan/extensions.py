@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan.fingerprint import tree
-from megabuild.plan.options import Options
+from megabuild.plan.options import Options, PygMode
 from megabuild.plan.plan import Method, PlanItem, Task
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
@@ -47,6 +47,15 @@ class ExtensionInputs(Key):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Making:
+    """The way to make an extension's packages, and why."""
+
+    method: Method
+    reason: str
+    wheel: Path | None = None  #: to repackage
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExtensionPlanner:
     """Plans a run's extensions: first the packages, for the provider, then the tasks, in the provider's environment."""
 
@@ -62,12 +71,15 @@ class ExtensionPlanner:
 
         Raises UsageError: An extension or a source folder does not exist.
         """
-        available, config = recipes(options.root), options.config
+        config = options.config
+        available = recipes(options.root)
         named = {find(name).conda for name in options.extensions}
         wanted = tuple(name for name in available if not named or name in named)
         reason = why_not(config, pyg=options.pyg, rehearse=options.rehearse)
-        if not available:  # other recipes than PyTorch's have none, and the plan does not speak of them
-            reason = (reason or "no recipes in recipe/pyg") if config.torch_version else ""
+        if not config.torch_version and not available:
+            reason = ""  # the plan of another recipe does not speak of extensions
+        elif not available:
+            reason = reason or "no recipes in recipe/pyg"
         if reason or not available:
             return cls(options=options, reason=reason, wanted=wanted, recipes={}, sources=sources.Sources())
         report("looking for the extensions' sources")
@@ -77,50 +89,59 @@ class ExtensionPlanner:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for the plan."""
-        notes = (note for extension, note in self.sources.notes.items() if extension in self.wanted)
-        return tuple(dict.fromkeys(filter(None, notes)))
+        notes: dict[str, None] = {}
+        for extension, note in self.sources.notes.items():
+            if note and extension in self.wanted:
+                notes[note] = None
+        return tuple(notes)
 
-    def packages(self, overrides: Overrides) -> tuple[PlannedPackage, ...]:
+    def packages(self, overrides: Overrides) -> list[PlannedPackage]:
         """Return the extensions' packages, whose requirements the provider must have."""
-        return tuple(package for task in self._tasks(overrides) for package in task.packages)
+        return _packages_of(self._tasks(overrides))
 
     def plan(self, environment: Environment, pytorch: Sequence[PlanItem], report: Notes) -> tuple[Task, ...]:
         """Return the tasks of a plan, for PyTorch's packages in an environment."""
-        options = self.options
-        config = chosen(options.config, environment.overrides)
+        config = chosen(self.options.config, environment.overrides)
         rendered = self._tasks(environment.overrides)
-        own = {package.name for task in rendered for package in task.packages}
-        own |= {item.package.name for item in pytorch}
+        own = {package.name for package in _packages_of(rendered)}
+        own.update(item.package.name for item in pytorch)
         solver = Solver(environment, config.platform, own)
-        index = PygIndex(options.pyg_index or PYG_INDEX)
-        needs, tasks = _needs(rendered), []
+        index = PygIndex(self.options.pyg_index or PYG_INDEX)
+        needs = _needs(rendered)
+        tasks = []
         for task in rendered:
-            choice = Choice(wheel=None, reason="requested with --pyg source")
-            if options.pyg != "source":
-                choice = choose_wheel(task, config, options, index, report)
-            lacking = self.sources.left_out.get(task.extension, "")
-            method, reason = choose_method(choice, options.pyg, lacking)
-            wheel = choice.wheel
+            making = self._choose(task, config, index, report)
             environments: list[list[str]] = []
             try:
                 environments = [solver.built_with(package) for package in task.packages]
             except PreflightError as error:
-                method = Method.NOTHING
-                reason = error.message
-                wheel = None
-            fingerprint = self.inputs(task, wheel, pytorch, environments).digest
-            items = tuple(PlanItem(package=package, fingerprint=fingerprint) for package in task.packages)
-            tasks.append(
-                replace(task, items=items, needs=needs[task.name], method=method, reason=reason, wheel=wheel)
+                making = Making(method=Method.NOTHING, reason=error.message)
+            fingerprint = self.inputs(task, making.wheel, pytorch, environments).digest
+            planned = replace(
+                task,
+                items=tuple(PlanItem(package=package, fingerprint=fingerprint) for package in task.packages),
+                needs=needs[task.name],
+                method=making.method,
+                reason=making.reason,
+                wheel=making.wheel,
             )
+            tasks.append(planned)
         return tuple(tasks)
+
+    def _choose(self, task: Task, config: Config, index: PygIndex, report: Notes) -> Making:
+        choice = Choice(wheel=None, reason="requested with --pyg source")
+        if self.options.pyg is not PygMode.SOURCE:
+            choice = choose_wheel(task, config, self.options, index, report)
+        return choose_method(choice, self.options.pyg, self.sources.left_out.get(task.extension, ""))
 
     def _tasks(self, overrides: Overrides) -> list[Task]:
         """Render the wanted extensions, and all that these need to be built or tested."""
-        config, values = self.options.config, {**overrides, **self.sources.overrides}
-        rendered = (render_tasks(config, name, recipe, values) for name, recipe in self.recipes.items())
-        tasks = [task for several in rendered for task in several]
-        needs, kept = _needs(tasks), set[str]()
+        values = {**overrides, **self.sources.overrides}
+        tasks: list[Task] = []
+        for name, recipe in self.recipes.items():
+            tasks += render_tasks(self.options.config, name, recipe, values)
+        needs = _needs(tasks)
+        kept = set[str]()
         queue = [task.name for task in tasks if task.extension in self.wanted]
         while queue:
             name = queue.pop()
@@ -133,11 +154,10 @@ class ExtensionPlanner:
         self, task: Task, wheel: Path | None, pytorch: Sequence[PlanItem], environments: list[list[str]]
     ) -> ExtensionInputs:
         """Collect the inputs of a task, for PyTorch's packages; ``environments`` are those of its packages."""
-        against = {
-            item.package.file_name: item.fingerprint
-            for item in pytorch
-            if item.package.python in (None, task.base_python)
-        }
+        against = {}
+        for item in pytorch:
+            if item.package.python in (None, task.base_python):
+                against[item.package.file_name] = item.fingerprint
         folder = self.sources.folders.get(task.extension)
         common = task.recipe.parent.parent / "common"
         return ExtensionInputs(
@@ -151,31 +171,31 @@ class ExtensionPlanner:
         )
 
 
-def why_not(config: Config, *, pyg: str, rehearse: bool) -> str:
+def why_not(config: Config, *, pyg: PygMode, rehearse: bool) -> str:
     """Return why a run builds no extensions, or an empty string if it builds them."""
-    if pyg == "none":
+    if pyg is PygMode.NONE:
         return "left out (--pyg none)"
     if rehearse:
         return "left out: they need a real PyTorch, not a rehearsal"
     if not config.platform.startswith("linux"):
         return f"left out: built for Linux only, not for {config.platform}"
-    if not provider_of(config).fits_extension_wheels and pyg != "source":
+    if not provider_of(config).fits_extension_wheels and pyg is not PygMode.SOURCE:
         return f"left out: no wheels fit the PyTorch of {config.provider} (--pyg source compiles them)"
     return ""
 
 
-def choose_method(choice: Choice, mode: str, lacking: str) -> tuple[Method, str]:
+def choose_method(choice: Choice, mode: PygMode, lacking: str) -> Making:
     """Return how a task is made, and why: from a wheel if one fits, else from its sources.
 
-    ``mode`` is ``auto``, ``source`` or ``prebuilt``; ``lacking`` is the reason for missing sources, or empty.
+    ``lacking`` is the reason for missing sources, or empty.
     """
-    if choice.wheel:
-        return Method.REPACKAGE, choice.reason
-    if mode == "prebuilt":
-        return Method.NOTHING, choice.reason
+    if choice.wheel is not None:
+        return Making(method=Method.REPACKAGE, reason=choice.reason, wheel=choice.wheel)
+    if mode is PygMode.PREBUILT:
+        return Making(method=Method.NOTHING, reason=choice.reason)
     if lacking:
-        return Method.NOTHING, lacking
-    return Method.COMPILE, choice.reason
+        return Making(method=Method.NOTHING, reason=lacking)
+    return Making(method=Method.COMPILE, reason=choice.reason)
 
 
 def choose_wheel(task: Task, config: Config, options: Options, index: PygIndex, report: Notes) -> Choice:
@@ -203,34 +223,59 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
     if "is_python_min" in config.variant:
         # a package for all Pythons is built with the lowest one
         values["is_python_min"] = ("true", *["false"] * (len(pythons) - 1))
-    rows, items = dict(values), defaultdict[str | None, list[PlanItem]](list)
-    for package in render(config, recipe, overrides=values):
-        if not package.skipped:
-            own = package.python if _PER_PYTHON.search(package.build_string) else None
-            items[own].append(PlanItem(package=package))
+    archs = 0
+    if config.cuda_version:
+        archs = len(archs_of({**config.variant, **overrides}))
     tasks = []
-    for python, package_items in items.items():
-        base = python or package_items[0].package.python
+    for python, items in _items_by_python(config, recipe, values).items():
+        base = python or items[0].package.python
         row = pythons.index(base) if base in pythons else 0
-        for key in values.keys() & {"python", "is_python_min"}:
-            values[key] = rows[key][row : row + 1]
-        archs = len(archs_of({**config.variant, **overrides})) if config.cuda_version else 0
-        task = Task(extension=extension, python=python, recipe=recipe, items=tuple(package_items), archs=archs,
-                    overrides=dict(values))  # fmt: skip
+        own = {key: values[key][row : row + 1] for key in values.keys() & {"python", "is_python_min"}}
+        task = Task(
+            extension=extension,
+            python=python,
+            recipe=recipe,
+            items=tuple(items),
+            archs=archs,
+            overrides={**values, **own},
+        )
         tasks.append(task)
     return tuple(tasks)
 
 
+def _items_by_python(config: Config, recipe: Path, values: Overrides) -> dict[str | None, list[PlanItem]]:
+    """Render a recipe's packages, by Python; by None if a package serves all Pythons."""
+    items = defaultdict[str | None, list[PlanItem]](list)
+    for package in render(config, recipe, overrides=values):
+        if not package.skipped:
+            serves_one = _PER_PYTHON.search(package.build_string)
+            items[package.python if serves_one else None].append(PlanItem(package=package))
+    return items
+
+
+def _packages_of(tasks: Iterable[Task]) -> list[PlannedPackage]:
+    packages: list[PlannedPackage] = []
+    for task in tasks:
+        packages += task.packages
+    return packages
+
+
 def _needs(tasks: Sequence[Task]) -> dict[str, tuple[str, ...]]:
     """Return for each task, by name, the tasks that it needs to be built or tested."""
-    makers = {(package.name, task.python): task.name for task in tasks for package in task.packages}
-    needs = {}
+    makers: dict[tuple[str, str | None], str] = {}
     for task in tasks:
-        names = [
-            re.split(r"[ =<>!~]", spec, maxsplit=1)[0]
-            for package in task.packages
-            for spec in (*package.build, *package.host, *package.run, *package.test)
-        ]
-        makes = [makers.get((name, task.python)) or makers.get((name, None)) for name in names]
-        needs[task.name] = tuple(dict.fromkeys(maker for maker in makes if maker and maker != task.name))
-    return needs
+        for package in task.packages:
+            makers[package.name, task.python] = task.name
+    return {task.name: _makers_for(task, makers) for task in tasks}
+
+
+def _makers_for(task: Task, makers: Mapping[tuple[str, str | None], str]) -> tuple[str, ...]:
+    """Return the other tasks that make a task's requirements, for its Python or for all."""
+    needs: dict[str, None] = {}
+    for package in task.packages:
+        for spec in (*package.build, *package.host, *package.run, *package.test):
+            name = re.split(r"[ =<>!~]", spec, maxsplit=1)[0]
+            maker = makers.get((name, task.python)) or makers.get((name, None))
+            if maker and maker != task.name:
+                needs[maker] = None
+    return tuple(needs)

@@ -158,9 +158,10 @@ def inherits(planned: PlannedPackage) -> bool:
 
 def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> PackageInputs:
     """Return a package's inputs: its part of the recipe, its requirements, the staging."""
+    own = part or Part(text="", files={})
     return PackageInputs(
-        text=part.text if part else "",
-        files=part.files if part else {},
+        text=own.text,
+        files=own.files,
         planned=planned.facts,
         staging=staged.digest if inherits(planned) else "",
     )
@@ -176,13 +177,19 @@ def tree(folder: Path) -> str:
         folders[:] = set(folders) - {".git", "__pycache__"}
         for name in files:
             path = Path(here, name)
-            status = path.lstat()
-            if not stat.S_ISLNK(status.st_mode) and not stat.S_ISREG(status.st_mode):
-                raise PreflightError(f"{path}: not a file, folder or link", "remove it from the sources")
-            content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else sha256(path)
-            executable = bool(status.st_mode & stat.S_IXUSR)
-            found[str(path.relative_to(folder))] = (executable, content)
+            found[str(path.relative_to(folder))] = _mode_and_content(path)
     return digest(found)
+
+
+def _mode_and_content(path: Path) -> tuple[bool, str]:
+    """Return whether a file is executable, and its sha256 or a link's target."""
+    status = path.lstat()
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    if stat.S_ISLNK(status.st_mode):
+        return executable, os.readlink(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise PreflightError(f"{path}: not a file, folder or link", "remove it from the sources")
+    return executable, sha256(path)
 
 
 def tree_of(files: Mapping[str, str]) -> str:
@@ -208,15 +215,25 @@ def _system_packages(root: Path) -> str:
 
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """Return phrases on the first six differences of two sets of facts, and on how many more there are."""
-    keys = [key for key in dict.fromkeys((*new, *old)) if old.get(key) != new.get(key)]
-    reasons = list(dict.fromkeys(_difference(key, old.get(key), new.get(key)) for key in keys))
-    more = len(reasons) - _MOST_REASONS
-    return [*reasons[:_MOST_REASONS], *([f"{more} more"] if more > 0 else [])]
+    reasons: dict[str, None] = {}
+    for key in dict.fromkeys((*new, *old)):
+        if old.get(key) != new.get(key):
+            reasons[_difference(key, old.get(key), new.get(key))] = None
+    phrases = list(reasons)
+    more = len(phrases) - _MOST_REASONS
+    if more > 0:
+        return [*phrases[:_MOST_REASONS], f"{more} more"]
+    return phrases
 
 
 def _difference(key: str, old: str | None, new: str | None) -> str:
     kind, _, name = key.partition(" ")
-    before, after = (value.split()[0] if value else "none" for value in (old, new))
+    before = _short(old)
+    after = _short(new)
     if kind in ("package", "variant", "place") and before != after:
         return f"{name.removesuffix(' (build)') or kind} {before} -> {after}"
     return f"{key} changed"
+
+
+def _short(value: str | None) -> str:
+    return value.split()[0] if value else "none"

@@ -92,7 +92,7 @@ def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
     return RunDuration(
         pythons=options.pythons,
         engine=options.engine,
-        pyg=options.pyg,
+        pyg=options.pyg.value,
         pyg_index=options.pyg_index,
         pyg_sources=options.pyg_sources,
         extensions=options.extensions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from groundwork.interrupts import Deadline
@@ -17,6 +18,15 @@ MODEL = "model"
 OFFICIAL = "official"
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
+
+
+class PygMode(str, Enum):
+    """The source of PyTorch Geometric's extensions."""
+
+    AUTO = "auto"  #: a wheel if one fits, else compile
+    SOURCE = "source"
+    PREBUILT = "prebuilt"
+    NONE = "none"  #: no extensions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +43,7 @@ class Options:
     optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
     upstream_tests: bool = False  #: also build the package with PyTorch's own tests
     cpu_count: int | None = None  #: compile jobs; None for as many as cores and memory allow
-    #: PyTorch Geometric's extensions: ``auto`` (a wheel if one fits, else compile), ``source``, ``prebuilt``, or
-    #: ``none``
-    pyg: str = "auto"
+    pyg: PygMode = PygMode.AUTO
     #: index of the extensions' wheels, a URL or folder; None for the official one
     pyg_index: str | None = None
     pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
@@ -52,8 +60,12 @@ class Options:
     @property
     def run_name(self) -> str:
         """Name of the state and the published channel: the config's, marked for another PyTorch or a rehearsal."""
-        name = f"{self.config.name}-{self.torch}" if self.torch else self.config.name
-        return f"{name}-rehearsal" if self.rehearse else name
+        name = self.config.name
+        if self.torch:
+            name += f"-{self.torch}"
+        if self.rehearse:
+            name += "-rehearsal"
+        return name
 
     @property
     def cache_name(self) -> str:
@@ -69,8 +81,10 @@ class Options:
     @property
     def objects_name(self) -> str:
         """Name of the object cache, which all configs of one feedstock share; rehearsals have one of their own."""
-        owner = "own" if self.own else self.cache_name.partition("/")[0]
-        return f"{owner}-rehearsal" if self.rehearse else owner
+        name = "own" if self.own else self.cache_name.partition("/")[0]
+        if self.rehearse:
+            name += "-rehearsal"
+        return name
 
     @property
     def objects_names(self) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from groundwork import files, in_use
 from groundwork.build_path import check_build_path
 from groundwork.errors import ProviderError, UsageError
 from groundwork.progress import Notes
+from megabuild.configs.config import Config
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan import fingerprint, solving
@@ -155,19 +156,16 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     Raises UsageError: The config has no key for an option.
     """
     config = options.config
-    choices = (
-        ("rehearse", options.rehearse, "torch_source", MODEL),
-        ("optimization", options.optimization, "torch_optimization", options.optimization or ""),
-        ("upstream-tests", options.upstream_tests, "torch_upstream_tests", "1"),
-        ("arch-list", options.arch_list is not None, "torch_cuda_arch_list", options.arch_list or ""),
-        ("python", options.pythons, "python", ""),
-    )
-    overrides = {"python": python_pins(config, options.pythons)} if config.pythons else {}
-    for option, is_chosen, key, value in choices:
-        if is_chosen and key not in config.variant:
-            raise UsageError(f"{config.name}: its recipe has no variant key {key}", f"omit --{option}")
-        if is_chosen and value:
-            overrides[key] = (value,)
+    overrides: dict[str, tuple[str, ...]] = {}
+    if config.pythons:
+        overrides["python"] = python_pins(config, options.pythons)
+    _check_keys(options)
+    if options.rehearse:
+        overrides["torch_source"] = (MODEL,)
+    if options.optimization:
+        overrides["torch_optimization"] = (options.optimization,)
+    if options.upstream_tests:
+        overrides["torch_upstream_tests"] = ("1",)
     if options.arch_list is not None:
         overrides["torch_cuda_arch_list"] = (arch_list(config, options.arch_list),)
     if options.rehearse and not provider_of(config).compiles:
@@ -175,16 +173,31 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
     return overrides
 
 
+def _check_keys(options: Options) -> None:
+    """Raise UsageError if the config lacks the key of an option."""
+    needed = {
+        "rehearse": ("torch_source", options.rehearse),
+        "optimization": ("torch_optimization", options.optimization),
+        "upstream-tests": ("torch_upstream_tests", options.upstream_tests),
+        "arch-list": ("torch_cuda_arch_list", options.arch_list is not None),
+        "python": ("python", options.pythons),
+    }
+    config = options.config
+    for option, (key, is_requested) in needed.items():
+        if is_requested and key not in config.variant:
+            raise UsageError(f"{config.name}: its recipe has no variant key {key}", f"omit --{option}")
+
+
 def _narrow(
     options: Options, environment: Environment, overrides: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return all overrides without Pythons that the environment does not have, and the reasons for these Pythons."""
     overrides = {**overrides, **environment.overrides}
-    reasons = {
-        python: environment.left_out.get(python, "not found on this machine, or without headers")
-        for python in options.config.pythons
-        if python not in environment.pythons
-    }
+    reasons = {}
+    for python in options.config.pythons:
+        if python not in environment.pythons:
+            unknown = "not found on this machine, or without headers"
+            reasons[python] = environment.left_out.get(python, unknown)
     if not options.pythons:  # an incomplete migration to free threading must not stop the other Pythons
         rendered = render_recipe(options, overrides)
         reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
@@ -198,20 +211,31 @@ def _leave_out(
 
     Raises ProviderError: No Python is left.
     """
-    config, pins = options.config, overrides.get("python", ())
+    config = options.config
+    pins = overrides.get("python", ())
     if not pins:  # the recipe does not depend on Python
         return overrides, {}
     versions = dict(zip(config.variant["python"], config.pythons, strict=True))
-    left_out = {versions[pin]: reasons[versions[pin]] for pin in pins if versions[pin] in reasons}
-    kept = tuple(pin for pin in pins if versions[pin] not in left_out)
+    kept = []
+    left_out = {}
+    for pin in pins:
+        python = versions[pin]
+        if python in reasons:
+            left_out[python] = reasons[python]
+        else:
+            kept.append(pin)
     if not kept:
-        possible = [python for python in config.pythons if python not in reasons]
-        raise ProviderError(
-            f"{config.name} has no usable Python: "
-            + "; ".join(f"{python}: {reason}" for python, reason in left_out.items()),
-            f"pass --python with one of: {', '.join(possible)}" if possible else "build another config",
-        )
-    return {**overrides, "python": kept}, left_out
+        raise _no_python(config, left_out, [python for python in config.pythons if python not in reasons])
+    return {**overrides, "python": tuple(kept)}, left_out
+
+
+def _no_python(config: Config, left_out: Mapping[str, str], possible: Sequence[str]) -> ProviderError:
+    """Return the error of a run without a Python; other Pythons of the config are ``possible``."""
+    reasons = "; ".join(f"{python}: {reason}" for python, reason in left_out.items())
+    remedy = "build another config"
+    if possible:
+        remedy = f"pass --python with one of: {', '.join(possible)}"
+    return ProviderError(f"{config.name} has no usable Python: {reasons}", remedy)
 
 
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:

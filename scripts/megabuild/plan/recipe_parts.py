@@ -7,7 +7,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,15 +36,18 @@ class Part:
     #: sha256 of the files that it runs, directly or indirectly, by path below the recipes' folder
     files: Mapping[str, str]
 
-    def variant_keys(self, keys: Mapping[str, object], top: Path) -> list[str]:
+    def variant_keys(self, keys: Iterable[str], top: Path) -> list[str]:
         """Return the config's keys that the section or one of its scripts names; ``top`` as for :func:`parts`."""
-        scripts = [self.text, *((top / name).read_text(errors="replace") for name in self.files)]
-        words = set(re.findall(r"\w+", "\n".join(scripts)))
+        words = set(re.findall(r"\w+", self.text))
+        for name in self.files:
+            words.update(re.findall(r"\w+", (top / name).read_text(errors="replace")))
         return sorted(key for key in keys if key in words or _COMPILER_KEYS.match(key))
 
     def joined(self, other: Part | None) -> Part:
         """Return both parts as one."""
-        return Part(text=other.text + self.text, files={**other.files, **self.files}) if other else self
+        if other is None:
+            return self
+        return Part(text=other.text + self.text, files={**other.files, **self.files})
 
 
 def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[Part | None, dict[str, Part]]:
@@ -54,44 +57,79 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     uses, default its own. This repository's ``own`` recipes and scripts name all files that they use. In other
     feedstocks, scripts are not read, and a file that no output names counts for every output.
     """
-    folder = recipe.parent
-    top = folder if top is None else top
     with reading(recipe, "correct the recipe"):
         document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
-    context = {str(key): str(value) for key, value in (document.get("context") or {}).items()}
-    common = {key: document[key] for key in ("build", "source", "about") if key in document}
-
-    def part_from(section: Mapping[str, Any]) -> Part:
-        text = json.dumps(section, sort_keys=True, default=str)
-        used: dict[str, str] = {}
-        while True:  # context values may use one another
-            words = set(re.findall(r"\w+", text + json.dumps(used)))
-            more = {key: value for key, value in context.items() if key in words}
-            if more == used:
-                text += json.dumps(used, sort_keys=True)
-                return Part(text=text, files=_files_of(section, folder, top, follow=own))
-            used = more
-
+    reader = _Recipe(document=document, folder=recipe.parent, top=top or recipe.parent, own=own)
     staging: Part | None = None
     packages: dict[str, Part] = {}
     for output in document.get("outputs") or [document]:
         if "staging" in output:
-            untested = {key: value for key, value in output.items() if key != "tests"}
-            inherited = {key: common[key] for key in ("source",) if key in common}
-            staging = part_from({**inherited, **untested}).joined(staging)
+            staging = reader.staging(output).joined(staging)
         else:
             name = str(output["package"]["name"])
-            packages[name] = part_from({**common, **output}).joined(packages.get(name))
+            packages[name] = reader.package(output).joined(packages.get(name))
     if own:
         return staging, packages
-    named = {name for part in (*packages.values(), staging) if part for name in part.files}
-    # a staging's fingerprint already has the patches; without a staging they count here
-    left_out = (_LEFT_OUT if staging else _LEFT_OUT - {"patches"}) | _VALUES
-    paths = {path.relative_to(top).as_posix(): path for path in _walk(folder, left_out)}
-    shared = Part(
-        text="", files={name: sha256(path) for name, path in sorted(paths.items()) if name not in named}
-    )
-    return staging and shared.joined(staging), {name: shared.joined(part) for name, part in packages.items()}
+    shared = reader.unnamed_files(staging, packages.values())
+    packages = {name: shared.joined(part) for name, part in packages.items()}
+    if staging is not None:
+        staging = shared.joined(staging)
+    return staging, packages
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recipe:
+    document: Mapping[str, Any]
+    folder: Path
+    top: Path  #: as for :func:`parts`
+    own: bool
+
+    def staging(self, output: Mapping[str, Any]) -> Part:
+        """Return the part of a staging output; its tests change no object."""
+        section = {**self._common("source"), **output}
+        section.pop("tests", None)
+        return self._part(section)
+
+    def package(self, output: Mapping[str, Any]) -> Part:
+        """Return the part of a package output."""
+        return self._part({**self._common("build", "source", "about"), **output})
+
+    def _common(self, *keys: str) -> dict[str, Any]:
+        """Return sections of the recipe's top level, which all outputs inherit."""
+        return {key: self.document[key] for key in keys if key in self.document}
+
+    def _part(self, section: Mapping[str, Any]) -> Part:
+        text = json.dumps(section, sort_keys=True, default=str)
+        text += json.dumps(self._context_of(text), sort_keys=True)
+        return Part(text=text, files=_files_of(section, self.folder, self.top, follow=self.own))
+
+    def _context_of(self, text: str) -> dict[str, str]:
+        """Return the context values that a section uses, directly or through one another."""
+        context = self.document.get("context") or {}
+        used: dict[str, str] = {}
+        while True:
+            words = set(re.findall(r"\w+", text + json.dumps(used)))
+            more = {str(key): str(value) for key, value in context.items() if str(key) in words}
+            if more == used:
+                return used
+            used = more
+
+    def unnamed_files(self, staging: Part | None, packages: Iterable[Part]) -> Part:
+        """Return the files that no output names; they may belong to any."""
+        named = set[str]()
+        left_out = _LEFT_OUT | _VALUES
+        for part in packages:
+            named.update(part.files)
+        if staging is None:
+            left_out -= {"patches"}  # they are a part of each package
+        else:  # its fingerprint has the patches
+            named.update(staging.files)
+        files = {}
+        for path in _walk(self.folder, left_out):
+            name = path.relative_to(self.top).as_posix()
+            if name not in named:
+                files[name] = sha256(path)
+        return Part(text="", files=dict(sorted(files.items())))
 
 
 def part_of(name: str, package_parts: Mapping[str, Part]) -> Part | None:
@@ -112,38 +150,51 @@ def part_of(name: str, package_parts: Mapping[str, Part]) -> Part | None:
 def _files_of(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bool) -> dict[str, str]:
     """Return the sha256 of the files that a section names, and of the files that these run or import."""
     files: set[Path] = set()
-    named = [folder / word for text in _strings(section) for word in (*text.split(), *_recipe_files(text))]
+    named: list[Path] = []
+    for text in _strings(section):
+        named += [folder / word for word in (*text.split(), *_recipe_files(text))]
     while named:
         for path in _resolve(named.pop(), folder, top):
             if path not in files:
                 files.add(path)
-                named += _references(path, folder, top) if follow else ()
+                if follow:
+                    named += _references(path, folder, top)
     return {path.relative_to(top).as_posix(): sha256(path) for path in sorted(files)}
 
 
 def _recipe_files(text: str) -> list[str]:
     """Return the files below the recipe's folder that a script names outside comments."""
-    return [name for line in text.splitlines() for name in _RECIPE_FILE.findall(_COMMENT.sub("", line))]
+    names: list[str] = []
+    for line in text.splitlines():
+        names += _RECIPE_FILE.findall(_COMMENT.sub("", line))
+    return names
 
 
 def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (Mapping, list)):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _strings(inner)
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            yield from _strings(list(value.values()))
+        case list():
+            for inner in value:
+                yield from _strings(inner)
 
 
 def _resolve(named: Path, folder: Path, top: Path) -> list[Path]:
     """Return the file of that name, or all files in the folder of that name."""
     path = Path(os.path.normpath(named))
     # most words of a recipe name no file, so this cheap test comes first
-    if path in (folder, top) or not os.path.exists(path) or not path.resolve().is_relative_to(top.resolve()):
+    if path in (folder, top) or not os.path.exists(path):
         return []
-    inside = path.relative_to(folder if path.is_relative_to(folder) else top)
-    if inside.parts[0] in _LEFT_OUT:
+    if not path.resolve().is_relative_to(top.resolve()):
         return []
-    return [*_walk(path)] if path.is_dir() else [path] if path.is_file() else []
+    base = folder if path.is_relative_to(folder) else top
+    if path.relative_to(base).parts[0] in _LEFT_OUT:
+        return []
+    if path.is_dir():
+        return list(_walk(path))
+    return [path] if path.is_file() else []
 
 
 def _references(path: Path, folder: Path, top: Path) -> list[Path]:
@@ -152,25 +203,31 @@ def _references(path: Path, folder: Path, top: Path) -> list[Path]:
     Raises ConfigError: A ``.py`` file is not valid Python.
     """
     text = path.read_text(errors="replace")
-    if path.suffix == ".sh":  # in a script that recipes share, RECIPE_DIR is the script's folder
-        return [base / name for name in _recipe_files(text) for base in (folder, path.parent)]
-    if path.suffix != ".py":
-        return []
-    try:
-        modules, files = _names_in(text)
-    except (SyntaxError, ValueError) as error:  # the latter for null bytes, up to Python 3.11
-        raise ConfigError(
-            f"{path}: invalid Python: {error}", "correct the file: the recipe runs it"
-        ) from error
-    # modules are next to the script, or shared by all recipes
-    imported = [base / f"{name}.py" for name in modules for base in (path.parent, top)]
-    return imported + [path.parent / name for name in files]
+    named: list[Path] = []
+    match path.suffix:
+        case ".sh":
+            for name in _recipe_files(
+                text
+            ):  # in a script that recipes share, RECIPE_DIR is the script's folder
+                named += [folder / name, path.parent / name]
+        case ".py":
+            try:
+                modules, files = _names_in(text)
+            except (SyntaxError, ValueError) as error:  # the latter for null bytes, up to Python 3.11
+                raise ConfigError(
+                    f"{path}: invalid Python: {error}", "correct the file: the recipe runs it"
+                ) from error
+            for name in modules:  # next to the script, or shared by all recipes
+                named += [path.parent / f"{name}.py", top / f"{name}.py"]
+            named += [path.parent / name for name in files]
+    return named
 
 
 @functools.lru_cache
 def _names_in(text: str) -> tuple[list[str], list[str]]:
     """Return the modules that Python code imports, and its string constants that look like file names."""
-    modules, files = [], []
+    modules: list[str] = []
+    files: list[str] = []
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import() | ast.ImportFrom(module=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rattler import Channel, ChannelPriority, Client, Gateway, RepoDataRecord, VirtualPackage, solve
@@ -22,6 +22,7 @@ from megabuild.providers.environment import Environment
 
 #: Folder of the cache with the lists of remote channels' packages; rattler's own is outside of the cache.
 CHANNEL_INDEXES = "repodata"
+_PYTHON = "python"
 
 
 def environment(specs: Sequence[str], given: Environment, platform: str, what: str) -> dict[str, str]:
@@ -32,14 +33,15 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
     remedy = "change the requirement in the recipe, or build another config"
     channels = Channels(addresses=given.channels, logins=given.logins)
     records = solved(specs, channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy)
-    folders = (channel for channel in given.channels if isinstance(channel, Path))
     keys: dict[str, str] = {}
-    for folder in folders:
-        keys |= package_keys(folder)
+    for channel in given.channels:
+        if isinstance(channel, Path):
+            keys |= package_keys(channel)
     packages = {}
     for record in records:
-        sha256 = keys.get(record.file_name) or (record.sha256.hex() if record.sha256 else "")
-        packages[record.name.source] = f"{record.version} {record.build} {sha256[:16]}"
+        sha256 = record.sha256.hex() if record.sha256 else ""
+        identity = keys.get(record.file_name) or sha256
+        packages[record.name.source] = f"{record.version} {record.build} {identity[:16]}"
     return dict(sorted(packages.items()))
 
 
@@ -94,14 +96,16 @@ def _fault_of_channel(
     error: GatewayError, channels: Channels, platform: str, client: Client
 ) -> MegabuildError:
     """Return the error of the first channel that does not give its index; rattler's error may not name it."""
-    reason, faulty = _one_line(error), "a channel"
+    reason = _one_line(error)
+    faulty = "a channel"
     cache = cache_folder(os.environ) / CHANNEL_INDEXES
     for address in channels.addresses:
         names = Gateway(cache_dir=cache, client=client).names([_channel(address)], [platform, "noarch"])  # type: ignore[list-item]
         try:
             asyncio.run(names)
         except GatewayError as own:
-            reason, faulty = _one_line(own), str(address)
+            reason = _one_line(own)
+            faulty = str(address)
             break
     return of_text(reason) or ChannelError(
         f"channel {faulty} cannot be read: {reason}",
@@ -116,7 +120,9 @@ class Solver:
     """
 
     def __init__(self, given: Environment, platform: str, own: Collection[str]) -> None:
-        self._given, self._platform, self._own = given, platform, own
+        self._given = given
+        self._platform = platform
+        self._own = own
         self._lines: dict[tuple[str, ...], list[str]] = {}
 
     def built_with(self, package: PlannedPackage) -> list[str]:
@@ -124,25 +130,41 @@ class Solver:
 
         Raises PreflightError: One of them has no solution.
         """
-        lines: list[str] = []
-        # no channels before a run has made them
-        kinds = ("build", "host", "run", "test") if self._given.channels else ()
-        for kind in kinds:
-            specs = tuple(spec for spec in getattr(package, kind) if spec.split()[0] not in self._own)
-            if kind in ("run", "test"):  # with the package's own Python, not any
-                specs += tuple(spec for spec in package.host if spec.split()[0] == "python")
-            if specs and specs not in self._lines:
-                what = f"{package.name} {package.build_string}: {kind} environment"
-                try:
-                    packages = environment(specs, self._given, self._platform, what)
-                except PreflightError:
-                    if kind == "test" and len({spec.split()[0] for spec in specs}) < len(specs):
-                        continue  # tests that need different versions have separate environments
-                    raise
-                self._lines[specs] = [f"{kind} {name} {build}" for name, build in packages.items()]
-            if specs and kind in ("build", "host"):
-                lines += self._lines[specs]
+        if not self._given.channels:  # before a run has made them
+            return []
+        lines = [
+            *self._solve(package, "build", self._without_own(package.build)),
+            *self._solve(package, "host", self._without_own(package.host)),
+        ]
+        # with the package's own Python, not any
+        python = [spec for spec in package.host if _name(spec) == _PYTHON]
+        self._solve(package, "run", (*self._without_own(package.run), *python))
+        tests = (*self._without_own(package.test), *python)
+        try:
+            self._solve(package, "test", tests)
+        except PreflightError:
+            names = {_name(spec) for spec in tests}
+            if len(names) == len(tests):
+                raise
+            # tests that need different versions have separate environments
         return lines
+
+    def _without_own(self, specs: Iterable[str]) -> tuple[str, ...]:
+        return tuple(spec for spec in specs if _name(spec) not in self._own)
+
+    def _solve(self, package: PlannedPackage, kind: str, specs: tuple[str, ...]) -> list[str]:
+        """Solve one environment unless it is known; return a line for each of its packages."""
+        if not specs:
+            return []
+        if specs not in self._lines:
+            what = f"{package.name} {package.build_string}: {kind} environment"
+            packages = environment(specs, self._given, self._platform, what)
+            self._lines[specs] = [f"{kind} {name} {build}" for name, build in packages.items()]
+        return self._lines[specs]
+
+
+def _name(spec: str) -> str:
+    return spec.split()[0]
 
 
 def free_threaded_gaps(

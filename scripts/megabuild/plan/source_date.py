@@ -36,6 +36,14 @@ def source_date(root: Path, environ: Mapping[str, str]) -> int:
             f"unset {VARIABLE}, to use the date of the recipe's last change",
         )
     if not date:
-        own = {name: value for name, value in environ.items() if not name.startswith("GIT_")} | _NO_FETCH
-        date = process.run(_LAST_CHANGE, timeout=_SECONDS, environ=own, folder=root).stdout.strip()
+        date = _last_change(root, environ)
     return max(int(date or 0), OLDEST_IN_ZIP)
+
+
+def _last_change(root: Path, environ: Mapping[str, str]) -> str:
+    """Return the date of the last commit that changed the recipe or the matrix, or an empty string."""
+    own = dict(_NO_FETCH)
+    for name, value in environ.items():
+        if not name.startswith("GIT_"):
+            own[name] = value
+    return process.run(_LAST_CHANGE, timeout=_SECONDS, environ=own, folder=root).stdout.strip()

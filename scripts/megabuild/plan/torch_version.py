@@ -53,9 +53,12 @@ def with_torch(config: Config, version: str | None, source: Path | None) -> Conf
         raise UsageError(f"{config.name} unpacks wheels and compiles no PyTorch", "omit --torch-source")
     if version is None or version == config.torch_version:
         return config
-    nightly = r"(\.dev\d{8})?" if provider_of(config).has_nightlies else ""
-    if not re.fullmatch(rf"\d+\.\d+\.\d+{nightly}", version):
-        example = "'2.15.0'" + (", or '2.16.0.dev20261120' for a nightly build" if nightly else "")
+    form = r"\d+\.\d+\.\d+"
+    example = "'2.15.0'"
+    if provider_of(config).has_nightlies:
+        form += r"(\.dev\d{8})?"
+        example += ", or '2.16.0.dev20261120' for a nightly build"
+    if not re.fullmatch(form, version):
         raise UsageError(f"'{version}': not a release of PyTorch", f"write it like {example}")
     changed = {"torch_version": (version,), "torch_sha256": ("None",)}
     return replace(config, torch_version=version, variant={**config.variant, **changed})
@@ -68,29 +71,32 @@ def read_release(options: Options, report: Notes) -> TorchRelease:
     Raises IntegrityError: A tarball is not the official one, or it is damaged.
     Raises PreflightError: The source is not PyTorch's, or its submodules are missing.
     """
-    config, version = options.config, options.config.torch_version
+    config = options.config
+    version = config.torch_version
     if not version or not provider_of(config).compiles:
         return TorchRelease()  # wheels have their own metadata; other recipes name their requirements
-    tree, pythons, overrides, notes = None, "", {}, []
     is_other = bool(options.torch) and not options.rehearse
-    if options.torch_source is not None:
-        report(f"reading {options.torch_source.name}")
-        tree, digest = _unpacked(options.torch_source, version, options.cache / "torch-source")
-        notes = [f"source of PyTorch {version}: {tree}{digest}"]
-        _check_tree(tree, version, submodules=provider_of(config).needs_submodules and not options.rehearse)
-        triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
-        pythons = "".join(_REQUIRES_PYTHON.findall(_text(tree / "pyproject.toml"))[:1])
-        overrides = {"torch_source_path": (str(tree),)}
-        if triton and config.cuda_version:
-            overrides["triton_version"] = (triton,)
-        if is_other and (not pythons or (config.cuda_version is not None and not triton)):
-            notes.append(f"the source of PyTorch {version} names no Triton or Pythons: the config's are used")
-    elif is_other:
+    if options.torch_source is None and is_other:
         raise UsageError(
             f"{config.name}: no source of PyTorch {version}",
             f"download {_TARBALL.format(version)} and pass it with --torch-source",
         )
-    left_out = _unsupported(config, pythons)
+    if options.torch_source is None:
+        return TorchRelease()
+    report(f"reading {options.torch_source.name}")
+    tree, digest = _unpacked(options.torch_source, version, options.cache / "torch-source")
+    notes = [f"source of PyTorch {version}: {tree}{digest}"]
+    submodules = provider_of(config).needs_submodules and not options.rehearse
+    _check_tree(tree, version, submodules=submodules)
+    triton = _text(tree / ".ci" / "docker" / "triton_version.txt").strip()
+    pythons = _REQUIRES_PYTHON.search(_text(tree / "pyproject.toml"))
+    lacks_triton = config.cuda_version is not None and not triton
+    if is_other and (pythons is None or lacks_triton):
+        notes.append(f"the source of PyTorch {version} names no Triton or Pythons: the config's are used")
+    overrides = {"torch_source_path": (str(tree),)}
+    if triton and config.cuda_version:
+        overrides["triton_version"] = (triton,)
+    left_out = _unsupported(config, pythons[1]) if pythons else {}
     return TorchRelease(source=tree, overrides=overrides, left_out=left_out, notes=tuple(notes))
 
 
@@ -99,10 +105,12 @@ def _unsupported(config: Config, specifiers: str) -> dict[str, str]:
         allowed = SpecifierSet(specifiers)
     except InvalidSpecifier:
         return {}
-    reason = f"PyTorch {config.torch_version} requires Python {specifiers}"
-    # .99: the newest patch release decides
-    left_out = (name for name in config.pythons if not allowed.contains(f"{name.removesuffix('t')}.99"))
-    return dict.fromkeys(left_out, reason)
+    left_out = {}
+    for python in config.pythons:
+        newest_patch = f"{python.removesuffix('t')}.99"  # it decides
+        if not allowed.contains(newest_patch):
+            left_out[python] = f"PyTorch {config.torch_version} requires Python {specifiers}"
+    return left_out
 
 
 def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
@@ -113,22 +121,31 @@ def _unpacked(source: Path, version: str, cache: Path) -> tuple[Path, str]:
         raise UsageError(
             f"{source}: no such file or folder", "pass --torch-source with a folder or a tarball"
         )
-    digest, official = files.sha256(source), TARBALLS.get(version)
+    digest = files.sha256(source)
+    official = TARBALLS.get(version)
     if official and official.sha256 != digest:
         raise IntegrityError(
             f"{source}: sha256 {digest}, but the official tarball of PyTorch {version} has {official.sha256}",
             "download the tarball again, or pass an unpacked folder",
         )
-    final = cache / digest[:16]
+    tree = _unpack_once(source, cache, cache / digest[:16])
+    if official:
+        return tree, ""
+    return tree, f" (sha256 {digest}, not compared with an official one)"
+
+
+def _unpack_once(source: Path, cache: Path, final: Path) -> Path:
+    """Unpack a tarball to ``final``, unless another run has; return the tree in it."""
     if not final.is_dir():
         with files.scratch(cache) as empty:
             archives.unpack(source, empty / "unpacked")
             os.sync()  # a power cut must not leave a complete folder with empty files
             with suppress(OSError):  # another run has unpacked it
                 os.replace(empty / "unpacked", final)
+    if (final / "version.txt").is_file():
+        return final
     folders = [path for path in final.iterdir() if path.is_dir()]
-    tree = folders[0] if len(folders) == 1 and not (final / "version.txt").is_file() else final
-    return tree, "" if official else f" (sha256 {digest}, not compared with an official one)"
+    return folders[0] if len(folders) == 1 else final
 
 
 def _check_tree(tree: Path, version: str, *, submodules: bool) -> None:
@@ -145,13 +162,19 @@ def _check_tree(tree: Path, version: str, *, submodules: bool) -> None:
             f"{tree}: source of PyTorch {text}, not of {version}",
             f"pass --torch {release}, or the source of PyTorch {version}",
         )
-    names = _SUBMODULE.findall(_text(tree / ".gitmodules")) if submodules else []
-    missing = [name for name in names if not (tree / name).is_dir() or not any((tree / name).iterdir())]
+    missing = []
+    if submodules:
+        names = _SUBMODULE.findall(_text(tree / ".gitmodules"))
+        missing = [name for name in names if _is_empty(tree / name)]
     if missing:
         raise PreflightError(
             f"{tree}: {len(missing)} submodules are missing, for example {missing[0]}",
             f"in a clone, run `git submodule update --init --recursive`; else {_RELEASE}, not GitHub's archive",
         )
+
+
+def _is_empty(folder: Path) -> bool:
+    return not folder.is_dir() or not any(folder.iterdir())
 
 
 def _text(path: Path) -> str:

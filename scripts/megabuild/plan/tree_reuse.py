@@ -6,6 +6,7 @@ A tree that no longer fits is removed: its objects are in the object cache.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -21,6 +22,7 @@ from megabuild.plan.fingerprint import Fingerprint, differences
 STAMP = ".megabuild-stamp.json"
 #: Linux writes files to the disk within 35 s (vm.dirty_expire_centisecs, and the interval of its writers), some later.
 _UNFLUSHED_SECONDS = 120.0
+_NINJA_LOGS = frozenset({".ninja_log", ".ninja_deps"})
 _STAMPS = msgspec.json.Decoder(dict[str, dict[str, str]])
 
 
@@ -70,7 +72,7 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     """
     channel_folder.refuse_link(tree)
     stamp = read(tree)
-    names = {path.name for path in tree.iterdir()} if tree.is_dir() else set()
+    names = {path.name for path in channel_folder.entries(tree)}
     if not names:
         return Decision(use=TreeUse.FRESH, reasons=("not compiled yet",))
     if stamp is None:
@@ -112,14 +114,27 @@ def _drop_unflushed(tree: Path) -> None:
     A power cut empties files that were not flushed, but keeps their dates, by which ninja takes them for built. Of
     installed libraries, which have the dates of their originals, all go. ninja's own logs stay: it drops bad lines.
     """
-    outputs: list[tuple[float | None, Path]] = []
+    built: dict[Path, float] = {}  # with their dates
+    installed: list[Path] = []
+    for path in _files_below(tree):
+        if path.is_relative_to(tree / "build"):
+            built[path] = path.lstat().st_mtime
+        elif ".so" in path.suffixes:
+            installed.append(path)
+    if not built:  # an unpacked wheel has no build folder
+        return
+    newest = max(built.values())
+    if newest >= psutil.boot_time():
+        return
+    for path in installed:
+        path.unlink()
+    for path, when in built.items():
+        if when > newest - _UNFLUSHED_SECONDS:
+            path.unlink()
+
+
+def _files_below(tree: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(tree):
-        is_build = Path(folder).relative_to(tree).parts[:1] == ("build",)
-        for path in (Path(folder, name) for name in names if name not in (".ninja_log", ".ninja_deps")):
-            if is_build or ".so" in path.suffixes:
-                outputs.append((path.lstat().st_mtime if is_build else None, path))
-    newest = max((when for when, _ in outputs if when is not None), default=0.0)
-    if 0 < newest < psutil.boot_time():  # an unpacked wheel has no build folder
-        for when, path in outputs:
-            if when is None or when > newest - _UNFLUSHED_SECONDS:
-                path.unlink()
+        for name in names:
+            if name not in _NINJA_LOGS:
+                yield Path(folder, name)

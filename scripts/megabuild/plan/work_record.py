@@ -7,7 +7,9 @@ from pathlib import Path
 from groundwork import files
 from megabuild.isolation.base import Isolation
 
-_NAME, _ON_HOST = "isolation", b"host"
+_NAME = "isolation"
+_ON_HOST = b"host"
+_ISOLATED = b"isolated"
 
 
 def is_foreign(state: Path, isolation: Isolation) -> bool:
@@ -20,4 +22,4 @@ def is_foreign(state: Path, isolation: Isolation) -> bool:
 
 def write_record(state: Path, isolation: Isolation) -> None:
     """Note that builds in this isolation write the work from now on."""
-    files.write(state / _NAME, _ON_HOST if isolation.is_host else b"isolated")
+    files.write(state / _NAME, _ON_HOST if isolation.is_host else _ISOLATED)

@@ -15,7 +15,7 @@ from groundwork.errors import ConfigError, UsageError
 from groundwork.files import cache_folder
 from groundwork.result import Result
 from groundwork.text import display, plain, size, table
-from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
+from megabuild.cleaning import COSTS, Item, Kind, find_items, remove, size_of
 
 EXAMPLES = """
 {prog}                                        list kinds and sizes
@@ -26,7 +26,7 @@ EXAMPLES = """
 
 @click.command(cls=GroupedCommand, examples=EXAMPLES)
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...")
-@option("Select", "--kind", "kinds", multiple=True, type=click.Choice(list(COSTS)), metavar="KIND",
+@option("Select", "--kind", "kinds", multiple=True, type=click.Choice([kind.value for kind in COSTS]), metavar="KIND",
         help=f"Only this kind, repeatable: {', '.join(COSTS)}.  [default: all]")  # fmt: skip
 @option("Select", "--apply", is_flag=True, help="Remove the kinds named with --kind.  [default: list only]")
 @output_option
@@ -43,7 +43,7 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
     for word in configs:
         if not any(_belongs(item, word) for item in items):
             raise ConfigError(f"{word}: no files in {display(folder)}", "leave out CONFIG to list all files")
-    sizes: dict[tuple[str, str], int] = {}
+    sizes: dict[tuple[Kind, str], int] = {}
     freed, kept = 0, dict[str, list[Path]]()
     with Screen(what="removing files" if apply else "measuring"):
         for item in items:
@@ -56,7 +56,9 @@ def clean(configs: tuple[str, ...], kinds: tuple[str, ...], apply: bool, output:
                     kept.setdefault(why, []).append(item.path)
                 else:
                     freed += octets
-    rows = [(kind, plain(run), size(octets), COSTS[kind]) for (kind, run), octets in sorted(sizes.items())]
+    rows = [
+        (kind.value, plain(run), size(octets), COSTS[kind]) for (kind, run), octets in sorted(sizes.items())
+    ]
     if not rows:
         return Result(lines=["nothing to remove"])
     lines = table(("kind", "config", "size", "after removal"), rows, right=frozenset({2}))

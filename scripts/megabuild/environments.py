@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from rattler import Config, PackageCache, RepoDataRecord, Subdir, ValidationMode
 from rattler import install as install_records
@@ -56,7 +57,9 @@ def find_channel(output: Path, name: str) -> Path:
     if published.records(channel):
         return channel
     others = sorted(path.parent.name for path in channel.parent.glob(f"*/{published.RECORDS}"))
-    remedy = f"choose from {', '.join(others)}" if others else published.BUILD_FIRST
+    remedy = published.BUILD_FIRST
+    if others:
+        remedy = f"choose from {', '.join(others)}"
     raise ConfigError(f"{name}: no packages in {channel.parent}", remedy)
 
 
@@ -65,7 +68,7 @@ def solve(
     specs: Sequence[str],
     *,
     more: Sequence[Path | str] = (),
-    virtual: Mapping[str, str] | None = None,
+    virtual: Mapping[str, str] = MappingProxyType({}),
     platform: str = "",
 ) -> Solution:
     """Solve an environment from a published channel, ``more`` channels, and the channels that its packages need.
@@ -76,42 +79,49 @@ def solve(
     Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
     Raises UsageError: A requirement cannot be parsed.
     """
-    # the latest run's channels first; earlier runs may have been for other Pythons
-    lists = published.channels_beside(channel) or ([()] if more else [])
     failure: PreflightError | ChannelError | None = None
-    platform = platform or machine_platform()
-    for needed in lists:
-        channels = separate_logins([channel, *more, *needed])
-        # recorded addresses have no credentials; those of the alias may be theirs
-        channels = replace(channels, logins=(*channels.logins, *logins_of_alias(os.environ)))
+    for channels in _channel_lists(channel, more):
         try:
-            records = solved(
-                specs,
-                channels,
-                platform,
-                virtual=virtual or {},
-                what=f"environment from {channel.name}",
-                remedy="",
-            )
+            return _solve(channel, specs, channels, virtual, platform or machine_platform())
         except PreflightError as error:
             failure = failure or PreflightError(error.message, _remedy(error.message, channel))
         except ChannelError as error:  # another run's channels may answer
             failure = failure or error
-        else:
-            ordered = sorted(records, key=lambda record: record.name.normalized)
-            return Solution(records=tuple(ordered), platform=platform, channels=channels)
     raise failure or PreflightError(
         f"{channel}: the channel of its dependencies was removed, or never recorded",
         "run the build again (finished packages are kept); env create also takes the channel with --channel",
     )
 
 
+def _channel_lists(channel: Path, more: Sequence[Path | str]) -> Iterator[Channels]:
+    """Yield the channels of each run, the latest run's first: earlier runs may have been for other Pythons."""
+    lists = published.channels_beside(channel)
+    if more and not lists:
+        lists = [()]
+    for needed in lists:
+        channels = separate_logins([channel, *more, *needed])
+        # recorded addresses have no credentials; those of the alias may be theirs
+        yield replace(channels, logins=(*channels.logins, *logins_of_alias(os.environ)))
+
+
+def _solve(
+    channel: Path, specs: Sequence[str], channels: Channels, virtual: Mapping[str, str], platform: str
+) -> Solution:
+    what = f"environment from {channel.name}"
+    records = solved(specs, channels, platform, virtual=virtual, what=what, remedy="")
+    ordered = sorted(records, key=lambda record: record.name.normalized)
+    return Solution(records=tuple(ordered), platform=platform, channels=channels)
+
+
 def _remedy(reason: str, channel: Path) -> str:
     if "__cuda" in reason:
+        version = "12.4"
         cuda = re.search(r"_cuda(\d+)(\d)(?:_|-|$)", channel.name)
-        version = f"{cuda[1]}.{cuda[2]}" if cuda else "12.4"
+        if cuda is not None:
+            version = f"{cuda[1]}.{cuda[2]}"
         return f"without an NVIDIA driver, set CONDA_OVERRIDE_CUDA={version}"
-    if glibc := re.search(r"__glibc >=([\d.]+)", reason):
+    glibc = re.search(r"__glibc >=([\d.]+)", reason)
+    if glibc is not None:
         return f"build the packages on this machine, or set CONDA_OVERRIDE_GLIBC={glibc[1]} for use on a newer system"
     names = sorted({name.rsplit("-", 2)[0] for name in published.records(channel)})
     return f"choose from the packages of {channel.name}: {', '.join(names)}"
@@ -167,19 +177,7 @@ def _install(folder: Path, solution: Solution, *, cache: Path, report: Notes) ->
     (folder / _META).mkdir()
     report(f"installing {counted(len(solution.records), 'package')}")
     try:
-        asyncio.run(
-            install_records(
-                list(solution.records),
-                folder,
-                package_cache=PackageCache.new_layered(
-                    [cache / "environments"], validation_mode=ValidationMode.full()
-                ),
-                client=rattler_client(solution.channels),
-                config=Config.from_toml(_COPIES),
-                show_progress=False,
-                platform=Subdir(solution.platform),
-            )
-        )
+        asyncio.run(_install_records(folder, solution, cache))
     except OSError:
         raise
     except Exception as error:  # rattler has one exception per layer, without a common base
@@ -187,6 +185,19 @@ def _install(folder: Path, solution: Solution, *, cache: Path, report: Notes) ->
         remedy = "run the same command again: it replaces the unfinished environment"
         failed = ProviderError(f"{folder}: installation failed: {reason}", remedy)
         raise of_text(reason, str(folder)) or failed from error
+
+
+async def _install_records(folder: Path, solution: Solution, cache: Path) -> None:
+    unpacked = PackageCache.new_layered([cache / "environments"], validation_mode=ValidationMode.full())
+    await install_records(
+        list(solution.records),
+        folder,
+        package_cache=unpacked,
+        client=rattler_client(solution.channels),
+        config=Config.from_toml(_COPIES),
+        show_progress=False,
+        platform=Subdir(solution.platform),
+    )
 
 
 def _write_activation(folder: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -26,8 +26,8 @@ import os, sys, rattler_build
 key, url = os.environ.get("ANACONDA_API_KEY"), os.environ.get("ANACONDA_SERVER_URL")
 rattler_build.upload_package_to_anaconda(sys.argv[3:], sys.argv[1], channel=[sys.argv[2]], api_key=key, url=url)
 """
-
-
+#: Packages that a requirement on Python names.
+_PYTHON = ("python", "python_abi")
 #: The end of a build string: the hash that rattler-build or conda-build made, if any, and the build number.
 _HASH_AND_NUMBER = re.compile(r"(?:h[0-9a-f]+)?_\d+$")
 
@@ -79,11 +79,12 @@ def find_release(output: Path, config: str) -> Release:
     if not records:
         raise ConfigError(f"{config}: no packages in {channel.parent}", published.BUILD_FIRST)
     every = [_read(channel / record.path, record.size) for record in records]
-    newest = {artifact.variant: artifact for artifact in every}
-    graph: dict[str, set[str]] = {}
+    newest: dict[Variant, Artifact] = {}
+    requirements: dict[str, set[str]] = {}
     for artifact in every:
-        graph.setdefault(artifact.name, set()).update(artifact.depends)
-    order = list(TopologicalSorter(graph).static_order())
+        newest[artifact.variant] = artifact
+        requirements.setdefault(artifact.name, set()).update(artifact.depends)
+    order = list(TopologicalSorter(requirements).static_order())
     artifacts = sorted(newest.values(), key=lambda one: (order.index(one.name), one.path.name))
     replaced = [artifact for artifact in every if artifact not in artifacts]
     return Release(artifacts=tuple(artifacts), replaced=tuple(replaced))
@@ -92,13 +93,17 @@ def find_release(output: Path, config: str) -> Release:
 def _read(path: Path, size: int) -> Artifact:
     with explain_damage(path):
         index = IndexJson.from_package_archive(path)
-    specs = {spec: spec.split()[0] for spec in index.depends if spec.split()}
-    variant = Variant(
-        name=index.name.source,
-        build=_HASH_AND_NUMBER.sub("", str(index.build)),
-        python=tuple(sorted(spec for spec, name in specs.items() if name in ("python", "python_abi"))),
-    )
-    return Artifact(variant=variant, path=path, size=size, depends=tuple(specs.values()))
+    depends = []
+    python = []
+    for spec in dict.fromkeys(index.depends):
+        if spec.strip():
+            name = spec.split()[0]
+            depends.append(name)
+            if name in _PYTHON:
+                python.append(spec)
+    build = _HASH_AND_NUMBER.sub("", str(index.build))
+    variant = Variant(name=index.name.source, build=build, python=tuple(sorted(python)))
+    return Artifact(variant=variant, path=path, size=size, depends=tuple(depends))
 
 
 def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Path) -> list[str]:
@@ -117,18 +122,26 @@ def upload(artifacts: Sequence[Artifact], user: str, label: str, *, scratch: Pat
     with files.scratch(scratch) as folder:
         environ = {**os.environ, "TMPDIR": str(folder)}
         for artifact in artifacts:
-            argv = [sys.executable, "-c", _UPLOAD, user, label, str(artifact.path)]
-            with process.start_guarded(argv, env=environ, stderr=subprocess.PIPE, text=True) as upload:
-                why = upload.stderr.read().strip().rpartition("\n")[2] if upload.stderr else ""
-            if upload.returncode and f"{artifact.path.name} already exists" in why:
+            if not _upload_one(artifact, user, label, environ):
                 present.append(artifact.path.name)
-            elif upload.returncode:
-                reason = redact.text(why) or process.describe_end(upload.returncode)
-                raise BuildError(
-                    f"{artifact.path.name}: upload failed: {reason}",
-                    "correct the cause, then run the same command again",
-                )
     return present
+
+
+def _upload_one(artifact: Artifact, user: str, label: str, environ: Mapping[str, str]) -> bool:
+    """Upload a package; return whether it was not in the channel yet."""
+    argv = [sys.executable, "-c", _UPLOAD, user, label, str(artifact.path)]
+    with process.start_guarded(argv, env=environ, stderr=subprocess.PIPE, text=True) as upload:
+        printed = upload.stderr.read() if upload.stderr else ""
+    if not upload.returncode:
+        return True
+    why = printed.strip().rpartition("\n")[2]
+    if f"{artifact.path.name} already exists" in why:
+        return False
+    reason = redact.text(why) or process.describe_end(upload.returncode)
+    raise BuildError(
+        f"{artifact.path.name}: upload failed: {reason}",
+        "correct the cause, then run the same command again",
+    )
 
 
 def _check_server(address: str) -> None:

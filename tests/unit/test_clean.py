@@ -81,7 +81,7 @@ def clean(output: Path, cache: Path, *kinds: str) -> dict[str, str]:
 
 
 def names(items: Iterable[Item]) -> set[str]:
-    return {f"{item.kind} {item.path.parent.name}/{item.path.name}" for item in items}
+    return {f"{item.kind.value} {item.path.parent.name}/{item.path.name}" for item in items}
 
 
 def left(*folders: Path) -> set[str]:

@@ -46,11 +46,11 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
         published = _PUBLISHED.decode(files.read_text(channel / RECORDS))
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
-    return {
-        name: record
-        for name, record in published.items()
-        if channel_folder.is_package(record.path) and record.path.endswith(f"/{name}")
-    }
+    inside = {}
+    for name, record in published.items():
+        if channel_folder.is_package(record.path) and record.path.endswith(f"/{name}"):
+            inside[name] = record
+    return inside
 
 
 def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
@@ -59,8 +59,16 @@ def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
         lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
-    channels = [tuple(name if "://" in name else Path(name) for name in names) for names in lists]
-    return [names for names in channels if all(isinstance(name, str) or name.is_dir() for name in names)]
+    found = []
+    for names in lists:
+        channels = tuple(_channel(name) for name in names)
+        if all(isinstance(channel, str) or channel.is_dir() for channel in channels):
+            found.append(channels)
+    return found
+
+
+def _channel(name: str) -> Path | str:
+    return name if "://" in name else Path(name)
 
 
 def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
@@ -68,12 +76,16 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
 
     Lists of former runs are kept: runs for other Pythons may have used other channels.
     """
-    if channel.is_dir():
-        # earlier versions recorded credentials, too
-        former = [separate_logins(names).addresses for names in channels_beside(channel)]
-        lists = [[*map(str, names)] for names in (beside, *former)]
-        unique = [names for number, names in enumerate(lists) if names not in lists[:number]]
-        files.write(channel / _BESIDE, msgspec.json.encode(unique), mode=0o644)
+    if not channel.is_dir():
+        return
+    lists: list[list[str]] = []
+    # earlier versions recorded credentials, too
+    former = [separate_logins(names).addresses for names in channels_beside(channel)]
+    for channels in (beside, *former):
+        names = [str(name) for name in channels]
+        if names not in lists:
+            lists.append(names)
+    files.write(channel / _BESIDE, msgspec.json.encode(lists), mode=0o644)
 
 
 def paths(channel: Path, names: Iterable[str]) -> list[Path]:
@@ -84,12 +96,13 @@ def paths(channel: Path, names: Iterable[str]) -> list[Path]:
 
 def write_sums(output: Path) -> Path:
     """Write the hashes of all undamaged packages below an output folder, for ``sha256sum --check``; return the path."""
-    lines = []
-    for channel in sorted((output / "packages").glob("*")):
+    sums: dict[str, str] = {}  # by path
+    for channel in (output / "packages").glob("*"):
         for record in records(channel).values():
             if is_published(channel, record, record.fingerprint):
-                lines.append(f"{record.sha256}  packages/{channel.name}/{record.path}\n")
-    files.write(output / "SHA256SUMS", "".join(sorted(lines, key=lambda line: line[64:])), mode=0o644)
+                sums[f"packages/{channel.name}/{record.path}"] = record.sha256
+    lines = [f"{sha256}  {path}\n" for path, sha256 in sorted(sums.items())]
+    files.write(output / "SHA256SUMS", "".join(lines), mode=0o644)
     return output / "SHA256SUMS"
 
 
@@ -141,26 +154,30 @@ def repair(channel: Path, platform: str) -> list[str]:
     if not channel.is_dir():
         return []
     published = records(channel)
-    problems = [
-        f"{name}: damaged since it was published, removed from the channel"
-        for name in _drop_damaged(channel, published)
-    ]
+    problems = []
+    for name in _drop_damaged(channel, published):
+        problems.append(f"{name}: damaged since it was published, removed from the channel")
     # left by a killed run, or its record is lost: the index can only contain an undamaged file
     for path in list(channel_folder.package_files(channel)):
         if path.name not in published and not archive.is_readable(path):
             path.unlink()
             problems.append(f"{path.name}: damaged and without a record, removed from the channel")
-    index = channel_folder.listed_hashes(channel)
-    names = {path.name for path in channel_folder.package_files(channel)}
-    if (
-        index is None
-        or not index.keys() <= names
-        or any(index.get(name) != record.sha256 for name, record in published.items())
-    ):
+    if not _is_indexed(channel, published):
         channel_folder.index(channel, platform)
         if not problems:
             problems.append(f"{channel}: its index was damaged and has been rebuilt")
     return problems
+
+
+def _is_indexed(channel: Path, published: Mapping[str, PublishedPackage]) -> bool:
+    """Return whether a channel's index names its published packages, and no missing file."""
+    index = channel_folder.listed_hashes(channel)
+    if index is None:
+        return False
+    names = {path.name for path in channel_folder.package_files(channel)}
+    if not index.keys() <= names:
+        return False
+    return all(index.get(name) == record.sha256 for name, record in published.items())
 
 
 def _drop_damaged(channel: Path, published: dict[str, PublishedPackage]) -> list[str]:

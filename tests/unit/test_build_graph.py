@@ -25,7 +25,7 @@ from groundwork.errors import (
 from groundwork.jobs import Budget
 from megabuild.engine.archive import Archive
 from megabuild.run import graph
-from megabuild.run.graph import Graph, Inbox, Stopped, TaskResult, Work
+from megabuild.run.graph import Graph, Inbox, PackageAvailable, Stopped, TaskResult, Work
 from megabuild.run.shelf import Shelf
 from megabuild.status.status import Status
 
@@ -46,7 +46,7 @@ class Fake:
         self.jobs.append(jobs)
         self.notes.append(f"begin {self.name}")
         for name in self.provides:
-            self.inbox.put(name)
+            self.inbox.put(PackageAvailable(name=name))
         if stop.wait(self.duration):
             raise Stopped(self.name)
         self.notes.append(f"end {self.name}")

@@ -157,7 +157,7 @@ class ExtensionPlanner:
         against = {}
         for item in pytorch:
             if item.package.python in (None, task.base_python):
-                against[item.package.file_name] = item.fingerprint
+                against[item.file_name] = item.fingerprint
         folder = self.sources.folders.get(task.extension)
         common = task.recipe.parent.parent / "common"
         return ExtensionInputs(

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from groundwork.interrupts import Deadline
 from megabuild.configs.config import RECIPES, Config, recipe_of
@@ -18,6 +19,17 @@ MODEL = "model"
 OFFICIAL = "official"
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
+
+
+class CacheNames(NamedTuple):
+    """The names of two caches, which builds with less or more rights write."""
+
+    isolated: str  #: of isolated builds
+    on_host: str  #: of builds on the host
+
+    def of(self, isolation: Isolation) -> str:
+        """Return the name of the cache of builds in this isolation."""
+        return self.on_host if isolation.is_host else self.isolated
 
 
 class PygMode(str, Enum):
@@ -87,27 +99,25 @@ class Options:
         return name
 
     @property
-    def objects_names(self) -> tuple[str, str]:
+    def objects_names(self) -> CacheNames:
         """Names of the object caches of isolated builds, and of builds on the host.
 
         An isolated build writes its cache: it may put any object there, which would be linked and run on the host.
         """
-        return self.objects_name, f"{self.objects_name}-host"
+        return CacheNames(self.objects_name, f"{self.objects_name}-host")
 
     @property
-    def unpacked_names(self) -> tuple[str, str]:
+    def unpacked_names(self) -> CacheNames:
         """Names of the package caches of isolated builds, and of builds on the host: programs in them are run."""
-        return self.cache_name, f"{self.cache_name}-host"
+        return CacheNames(self.cache_name, f"{self.cache_name}-host")
 
     def unpacked_folder(self, isolation: Isolation) -> Path:
         """The package cache of builds in this isolation."""
-        isolated, on_host = self.unpacked_names
-        return self.cache / "rattler" / (on_host if isolation.is_host else isolated)
+        return self.cache / "rattler" / self.unpacked_names.of(isolation)
 
     def objects_folder(self, isolation: Isolation) -> Path:
         """The object cache of builds in this isolation."""
-        isolated, on_host = self.objects_names
-        return self.cache / "objects" / (on_host if isolation.is_host else isolated)
+        return self.cache / "objects" / self.objects_names.of(isolation)
 
     @property
     def state(self) -> Path:

@@ -28,6 +28,11 @@ class PlanItem:
     package: PlannedPackage
     fingerprint: str = ""  #: sha256 over its inputs
 
+    @property
+    def file_name(self) -> str:
+        """The package's identity."""
+        return self.package.file_name
+
 
 class Method(str, Enum):
     """The way to make an extension's packages."""
@@ -67,7 +72,7 @@ class Task:
 
     @property
     def file_names(self) -> list[str]:
-        return [item.package.file_name for item in self.items]
+        return [item.file_name for item in self.items]
 
     @property
     def base_python(self) -> str:
@@ -160,4 +165,4 @@ class Plan:
     @property
     def file_names(self) -> list[str]:
         """The file names of all packages."""
-        return [item.package.file_name for item in self.all_items]
+        return [item.file_name for item in self.all_items]

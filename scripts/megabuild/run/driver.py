@@ -183,7 +183,7 @@ class Driver:
         works = [self._pytorch.work]
         budget = Budget(self._estimate.jobs.count, tasks=_TESTS_AT_ONCE)
         for item in self._plan.items:
-            if item.package.file_name not in self._progress.existing:
+            if item.file_name not in self._progress.existing:
                 works.append(package_test(run, budget, self._shelf, item))
         return works
 
@@ -218,7 +218,7 @@ class Driver:
             plan.options.packages,
             result.archives,
             platform=plan.options.config.platform,
-            fingerprints={item.package.file_name: item.fingerprint for item in plan.all_items},
+            fingerprints={item.file_name: item.fingerprint for item in plan.all_items},
             seconds=result.seconds,
         )
         self.note_channels()  # published packages are used during the run, and after a kill
@@ -232,7 +232,7 @@ class Driver:
         records = published.records(channel)
         others = []
         for item in self._plan.all_items:
-            name = item.package.file_name
+            name = item.file_name
             record = records.get(name)
             if record is not None and name not in names and record.fingerprint == item.fingerprint:
                 others.append(self._archives.get(name) or archive.read(channel / record.path))

@@ -40,7 +40,7 @@ def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
     tests = []
     for item in run.plan.items:
         if item.package.python in (None, task.base_python):
-            tests.append(name_of_test(item.package.file_name))
+            tests.append(name_of_test(item.file_name))
     launcher = os.environ.get("TORCH_CCACHE", "") or "ccache"
     uses_cache = task.method is Method.COMPILE and shutil.which(launcher)
     return Work(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from groundwork.errors import BuildError, FailureKind, MegabuildError, OutOfMemoryError
+from groundwork.exhaustive import assert_never
 from groundwork.jobs import Budget
 from groundwork.text import Sign, counted
 from megabuild.engine.archive import Archive
@@ -65,8 +67,23 @@ class _Running:
     thread: threading.Thread
 
 
-#: Messages of threads: a task with its result or error, or the name of a package that is now available.
-Inbox: TypeAlias = "queue.SimpleQueue[str | tuple[Work, TaskResult | BaseException]]"
+@dataclass(frozen=True, kw_only=True)
+class TaskEnded:
+    """A task's thread has ended."""
+
+    work: Work
+    end: TaskResult | BaseException
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageAvailable:
+    """A package can be used by other tasks, before its own task ends."""
+
+    name: str  #: of its file
+
+
+#: Messages of threads.
+Inbox: TypeAlias = "queue.SimpleQueue[TaskEnded | PackageAvailable]"
 
 
 class Graph:
@@ -171,25 +188,31 @@ class Graph:
 
         def go() -> None:
             try:
-                self._inbox.put((work, work.run(jobs, work.stop)))
+                end: TaskResult | BaseException = work.run(jobs, work.stop)
             except BaseException as error:  # any error: the loop must learn that the thread ended
-                self._inbox.put((work, error))
+                end = error
+            self._inbox.put(TaskEnded(work=work, end=end))
 
         thread = threading.Thread(target=go, name=work.name)
         self._running[work.name] = _Running(work=work, jobs=jobs, thread=thread)
         thread.start()
 
     def _listen(self) -> None:
-        try:
+        """Handle all messages; wait a moment for the first one."""
+        with contextlib.suppress(queue.Empty):
             message = self._inbox.get(timeout=_POLL_SECONDS)
             while True:
-                if isinstance(message, str):
-                    self._done.add(message)
-                else:
-                    self._take_end(*message)
+                self._handle(message)
                 message = self._inbox.get_nowait()
-        except queue.Empty:
-            return
+
+    def _handle(self, message: TaskEnded | PackageAvailable) -> None:
+        match message:
+            case PackageAvailable(name=name):
+                self._done.add(name)
+            case TaskEnded(work=work, end=end):
+                self._take_end(work, end)
+            case never:
+                assert_never(never)
 
     def _take_end(self, work: Work, end: TaskResult | BaseException) -> None:
         running = self._running.pop(work.name)

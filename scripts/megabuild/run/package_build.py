@@ -49,14 +49,14 @@ class PackageBuild:
         self.missing: dict[str, PlannedPackage] = {}
         published = list(needs)
         for item in items:
-            name = item.package.file_name
+            name = item.file_name
             if name in progress.existing:
                 published.append(name)
             else:
                 self.missing[name] = item.package
         untested = output_folder.prepare_output(
             attempt.state,
-            inputs={item.package.file_name: item.fingerprint for item in items},
+            inputs={item.file_name: item.fingerprint for item in items},
             published=paths(options.packages, published),
             platform=options.config.platform,
         )

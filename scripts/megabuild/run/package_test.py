@@ -112,7 +112,7 @@ def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Itera
     """Yield the plan's packages that an environment of ``specs`` needs; of a tuple, any one is enough."""
     needed = {package.file_name}
     left = list(specs)
-    by_file = {item.package.file_name: item.package for item in items}
+    by_file = {item.file_name: item.package for item in items}
     while left:
         names = _match_own(items, left.pop())
         if not names:
@@ -131,4 +131,4 @@ def _find_needs(package: PlannedPackage, items: Sequence[PlanItem], specs: Itera
 def _match_own(items: Sequence[PlanItem], text: str) -> tuple[str, ...]:
     """Return the files of the packages that match a spec."""
     spec = [MatchSpec(text)]
-    return tuple(item.package.file_name for item in items if satisfied(spec, item.package.id))
+    return tuple(item.file_name for item in items if satisfied(spec, item.package.id))

@@ -62,7 +62,7 @@ def _package_rows(progress: Progress) -> list[tuple[str, str]]:
     verb = "build" if progress.plan.compiles_torch else "unpack"
     rows = []
     for item in progress.plan.items:
-        name = item.package.file_name
+        name = item.file_name
         rows.append((name.removesuffix(".conda"), _state(name, verb, progress)))
     return rows
 
@@ -230,7 +230,7 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
 
 
 def _item_document(item: PlanItem, progress: Progress) -> dict[str, Any]:
-    return {**to_dict(item.package, _PACKAGE), "exists": item.package.file_name in progress.existing}
+    return {**to_dict(item.package, _PACKAGE), "exists": item.file_name in progress.existing}
 
 
 def _task_document(task: Task, progress: Progress) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Progress:
         records = published.records(channel)
         existing = set[str]()
         for item in plan.all_items:
-            name = item.package.file_name
+            name = item.file_name
             if published.is_published(channel, records.get(name), item.fingerprint):
                 existing.add(name)
         return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan))
@@ -51,7 +51,7 @@ class Progress:
     @property
     def published_torch(self) -> list[str]:
         """The file names of PyTorch's published packages."""
-        names = [item.package.file_name for item in self.plan.items]
+        names = [item.file_name for item in self.plan.items]
         return [name for name in names if name in self.existing]
 
     @property

@@ -45,7 +45,7 @@ class PyTorchBuild:
     @property
     def work(self) -> Work:
         """The task."""
-        files = [item.package.file_name for item in self._run.plan.items]
+        files = [item.file_name for item in self._run.plan.items]
         return Work(name=NAME, run=self._build, budget=self._budget, provides=files, vital=True)
 
     def _build(self, jobs: int, stop: threading.Event) -> TaskResult:

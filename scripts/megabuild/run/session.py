@@ -40,16 +40,7 @@ def execute(outlook: Outlook, status: Status) -> Summary:
         logger.addHandler(log)
         _remove_unfinished(options)
         run = Driver(outlook, log, status)
-        failed: Exception | None = None
-        try:
-            run.go()
-        except KeyboardInterrupt as stop:
-            failed = Interrupted(
-                f"interrupted by {str(stop) or 'Ctrl-C'}",
-                "run again to resume: finished packages and objects are kept",
-            )
-        except Exception as error:
-            failed = error
+        failed = _go(run)
         end = _end_of(failed, log.mask)
         if failed is not None:
             log.write("driver", f"error: {end.message}")
@@ -67,6 +58,20 @@ def execute(outlook: Outlook, status: Status) -> Summary:
         if failed is not None:
             raise failed
     return summary
+
+
+def _go(run: Driver) -> Exception | None:
+    """Carry out a run; return the error that ended it."""
+    try:
+        run.go()
+    except KeyboardInterrupt as stop:
+        return Interrupted(
+            f"interrupted by {str(stop) or 'Ctrl-C'}",
+            "run again to resume: finished packages and objects are kept",
+        )
+    except Exception as error:
+        return error
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from groundwork import channel_folder, files
 from megabuild.engine.supervisor import TESTS
 from megabuild.run.attempt import BROKEN
-from megabuild.run.graph import Inbox
+from megabuild.run.graph import Inbox, PackageAvailable
 
 
 class Shelf:
@@ -29,7 +29,7 @@ class Shelf:
         files.copy(package, copy)
         with self._lock:
             self._seconds[copy] = seconds
-        self._inbox.put(package.name)
+        self._inbox.put(PackageAvailable(name=package.name))
 
     def copies(self) -> dict[Path, float]:
         """Return the complete copies, with the durations of their build scripts."""

@@ -27,7 +27,7 @@ class Stored:
 
 def package_key(options: Options, item: PlanItem) -> str:
     """Return a package's key in a store: it depends on the package's inputs, not on time or machine."""
-    return f"{_folder(options)}/packages/{item.fingerprint}/{item.package.file_name}"
+    return f"{_folder(options)}/packages/{item.fingerprint}/{item.file_name}"
 
 
 def staging_key(plan: Plan) -> str:
@@ -55,7 +55,7 @@ def ask_store(
     staging = None
     try:
         for item in plan.all_items:
-            name = item.package.file_name
+            name = item.file_name
             record = None if name in existing else question.find(package_key(plan.options, item))
             if record is not None:
                 packages[name] = record

@@ -38,8 +38,8 @@ def fetch(progress: Progress, environ: Mapping[str, str], status: Status) -> Pro
     with files.scratch(channel_folder.own_folder(plan.options.state)) as aside:
         try:
             for item in plan.all_items:
-                record = stored.packages.get(item.package.file_name)
-                if record is not None and item.package.file_name not in progress.existing:
+                record = stored.packages.get(item.file_name)
+                if record is not None and item.file_name not in progress.existing:
                     _fetch_package(plan, item, record, store, aside, status)
             # read again: packages whose download failed must be built
             if stored.staging is not None and Progress.read(plan).needs_staging:
@@ -108,8 +108,8 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     progress = Progress.read(plan)
     try:
         for item in plan.all_items:
-            if item.package.file_name in progress.existing:
-                (path,) = published.paths(plan.options.packages, [item.package.file_name])
+            if item.file_name in progress.existing:
+                (path,) = published.paths(plan.options.packages, [item.file_name])
                 key = store_lookup.package_key(plan.options, item)
                 _put_file(store, key, path, item.package.id.label, status)
         if progress.tree.use is TreeUse.REUSE and not progress.missing:

@@ -18,6 +18,7 @@ from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.configs.render import PlannedPackage
+from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.progress import Progress
@@ -181,7 +182,7 @@ def package_results(start: Progress, failed: Mapping[str, MegabuildError]) -> tu
         notes |= dict.fromkeys(error.packages, error.message.splitlines()[0])
     rows = []
     for item in start.plan.all_items:
-        name = item.package.file_name
+        name = item.file_name
         package = item.package.id
         record = published.get(name)
         if record is not None and is_published(channel, record, item.fingerprint):
@@ -213,7 +214,6 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     takes all packages for that Python or for none. Variables name the virtual packages that they were built for, such
     as a GPU, which this machine may lack.
     """
-    options = plan.options
     published = {row.package for row in rows if row.status.is_published}
     packages = [item.package for item in plan.items if item.package.id in published]
     python = _newest_python(plan, packages)
@@ -223,6 +223,14 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     if not names:
         pythons = (None, python) if plan.is_foreign else (python,)
         names = [package.name for package in packages if package.python in pythons]
+    variables = []
+    for name, version in plan.environment.virtual_packages.items():
+        variables.append(f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}")
+    return " ".join([*variables, shlex.join(_words(plan.options, names, python))])
+
+
+def _words(options: Options, names: Iterable[str], python: str | None) -> list[str]:
+    """Return the words of the command that creates an environment of these packages."""
     program = display(Path(megabuild.__file__).resolve().parent)
     words = ["python3", program, "env", "create", "./env", *dict.fromkeys(names)]
     if python is not None:
@@ -230,10 +238,7 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     words += ["--from", options.run_name]
     if not options.own or options.output != options.root / "output":
         words += ["-o", str(options.output)]
-    variables = []
-    for name, version in plan.environment.virtual_packages.items():
-        variables.append(f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}")
-    return " ".join([*variables, shlex.join(words)])
+    return words
 
 
 def _newest_python(plan: Plan, packages: Iterable[PlannedPackage]) -> str | None:

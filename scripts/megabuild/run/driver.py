@@ -6,7 +6,6 @@ import os
 import queue
 import time
 from collections.abc import Collection
-from dataclasses import replace
 
 from groundwork import files
 from groundwork.errors import BuildError, DeadlineError, IsolationError, MegabuildError, OutOfSpaceError
@@ -54,7 +53,7 @@ class Driver:
         options = outlook.options
         damage = published.repair(options.packages, options.config.platform)
         # read again: another run may have ended since the plan was made
-        self._progress = replace(Progress.read(outlook.plan), stored=outlook.progress.stored)
+        self._progress = Progress.read(outlook.plan, outlook.progress.stored)
         self._estimate = outlook.estimate
         self._log = log
         self._began = time.monotonic()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, work_record
 from megabuild.plan.plan import Plan, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
-from megabuild.run.store_lookup import Stored
+from megabuild.run.store_lookup import NOTHING_STORED, Stored
 from megabuild.store import published
 
 
@@ -21,11 +21,11 @@ class Progress:
     #: file names of packages that are published, verified, and were made from the same inputs
     existing: frozenset[str] = frozenset()
     tree: Decision = tree_reuse.NOTHING_STAGED  #: how the former compile is used
-    stored: Stored = field(default_factory=Stored)  #: packages fetched from a store instead of built
+    stored: Stored = NOTHING_STORED  #: packages fetched from a store instead of built
 
     @classmethod
-    def read(cls, plan: Plan) -> Progress:
-        """Compare a plan with its channel and its tree; changes no files."""
+    def read(cls, plan: Plan, stored: Stored = NOTHING_STORED) -> Progress:
+        """Compare a plan with its channel and its tree; changes no files. ``stored``: the answer of a store."""
         channel = plan.options.packages
         records = published.records(channel)
         existing = set[str]()
@@ -33,7 +33,7 @@ class Progress:
             name = item.file_name
             if published.is_published(channel, records.get(name), item.fingerprint):
                 existing.add(name)
-        return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan))
+        return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan), stored=stored)
 
     def when_fetched(self) -> Progress:
         """Return the progress as if everything that the store has were fetched."""

@@ -25,6 +25,10 @@ class Stored:
         return not self.packages and self.staging is None
 
 
+#: The answer without a store.
+NOTHING_STORED = Stored()
+
+
 def package_key(options: Options, item: PlanItem) -> str:
     """Return a package's key in a store: it depends on the package's inputs, not on time or machine."""
     return f"{_folder(options)}/packages/{item.fingerprint}/{item.file_name}"
@@ -48,7 +52,7 @@ def ask_store(
     """
     store = named_store(environ)
     if store is None:
-        return Stored()
+        return NOTHING_STORED
     report(f"asking the store {store.shown}")
     question = _Question(store)
     packages: dict[str, Record] = {}

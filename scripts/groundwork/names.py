@@ -48,6 +48,11 @@ class PackageId(NamedTuple):
         return f"{self.name} {self.version} {self.kind}".rstrip()
 
 
+def package_name(file_name: str) -> str:
+    """Return the name of the package in a file: names may contain ``-``, versions and build strings may not."""
+    return file_name.rsplit("-", 2)[0]
+
+
 def accelerator(cuda_version: str | None) -> str:
     """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
     if not cuda_version:

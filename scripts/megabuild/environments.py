@@ -17,6 +17,7 @@ from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, 
 from groundwork import files, redact
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
 from groundwork.machine import machine_platform
+from groundwork.names import package_name
 from groundwork.network.channel_logins import Channels, logins_of_alias, rattler_client, separate_logins
 from groundwork.progress import Notes
 from groundwork.text import counted
@@ -123,7 +124,7 @@ def _remedy(reason: str, channel: Path) -> str:
     glibc = re.search(r"__glibc >=([\d.]+)", reason)
     if glibc is not None:
         return f"build the packages on this machine, or set CONDA_OVERRIDE_GLIBC={glibc[1]} for use on a newer system"
-    names = sorted({name.rsplit("-", 2)[0] for name in published.records(channel)})
+    names = sorted({package_name(file) for file in published.records(channel)})
     return f"choose from the packages of {channel.name}: {', '.join(names)}"
 
 

@@ -114,6 +114,10 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     said("test", "pytorch", "no torch")
     said("test", "other", "fine")
     assert recent.culprit(failing, ["pytorch-1-b.conda"]) == ("pytorch", "", "test of pytorch", ["no torch"])
+    said("test", "pytorch-cpu", "fine")
+    said("test", "pytorch", "also fine")
+    broken = ["pytorch-cpu-1-b.conda"]
+    assert recent.culprit(failing, broken).package == "pytorch-cpu", "no other name that begins like it"
     assert LogTail().culprit(build, ()) == ("", "", "rattler-build", [])
 
 

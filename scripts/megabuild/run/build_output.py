@@ -10,7 +10,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import NamedTuple
 
-from groundwork.names import PackageId
+from groundwork.names import PackageId, package_name
 from groundwork.progress import MARKER, Phases
 from groundwork.text import counted
 from megabuild.engine.job import Outcome, OutcomeKind
@@ -143,9 +143,9 @@ class LogTail:
         if outcome.kind is not OutcomeKind.TEST:
             script = self._last(ScriptKind.BUILD)
             return self._of_script(script) if script else Culprit("", "", "rattler-build", engine)
+        names = {package_name(file_name) for file_name in broken}
         for script in reversed(self._scripts):
-            is_test = script.kind is ScriptKind.TEST
-            if is_test and any(name.startswith(f"{script.package}-") for name in broken):
+            if script.kind is ScriptKind.TEST and script.package in names:
                 return self._of_script(script)
         built = self._last(ScriptKind.BUILD, with_package=True)
         if built is None:

@@ -16,8 +16,9 @@ from groundwork.errors import UsageError
 from groundwork.interrupts import parse_deadline
 from groundwork.machine import machine_platform
 from groundwork.result import Result
-from megabuild.configs.config import PROVIDERS, available, list_command, load, of_provider
+from megabuild.configs.config import available, list_command, load, of_provider
 from megabuild.configs.overrides import use_provider
+from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.sharing import sort_for_sharing
 from megabuild.isolation.engine import Engine
 
@@ -42,7 +43,7 @@ PYG = "PyTorch Geometric's extensions"
 @click.argument("configs", nargs=-1, metavar="[CONFIG]...", shell_complete=config_names)
 @option(CHOICE, "--all", "every", is_flag=True,
         help="Every config of this machine's platform.")  # fmt: skip
-@option(CHOICE, "--provider", type=click.Choice([*PROVIDERS, "local"]),
+@option(CHOICE, "--provider", type=click.Choice([name.value for name in ProviderName]),
         help="Only configs of this provider. With --root, 'local' builds with this machine's compilers and Pythons and "
         "with PyPI's wheels.")  # fmt: skip
 @option(CHOICE, "--root", metavar="FEEDSTOCK", type=click.Path(),
@@ -111,7 +112,7 @@ def build(
     names = available(repository)
     # config names given in full are not filtered by provider
     if provider and not set(names) >= set(configs or "?"):
-        names = of_provider(repository, names, provider)
+        names = of_provider(repository, names, ProviderName(provider))
     if every and configs:
         raise UsageError("--all takes no names", "leave out --all or the names")
     words = (f"{machine_platform().replace('-', '_')}_*",) if every else configs
@@ -129,11 +130,12 @@ def build(
     from megabuild.plan.torch_version import with_torch
 
     files = {name: load(repository, name) for name in chosen}
+    wanted = ProviderName(provider) if provider else None
 
     def options_of(name: str) -> Options:
         file = files[name]
         return Options(
-            config=with_torch(use_provider(file, provider, os.environ), torch, torch_source),
+            config=with_torch(use_provider(file, wanted, os.environ), torch, torch_source),
             root=repository,
             output=folder,
             cache=cache_folder(os.environ),

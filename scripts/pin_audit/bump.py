@@ -12,7 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from megabuild.configs.config import CONFIG_FOLDER, PROVIDERS
+from megabuild.configs.config import CONFIG_FOLDER
+from megabuild.configs.provider_name import ProviderName
 from pin_audit.bump_context import BumpContext, Change, ChangeKind, Release, change
 from pin_audit.bump_hashes import hashes
 from pin_audit.bump_requirements import availability, pythons, requirements
@@ -139,13 +140,14 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
 
 def _patches(context: BumpContext) -> Iterator[Change]:
     """Yield the patches of conda-forge's builds, which a person has to apply to the new source."""
+    others = {name.value for name in ProviderName if name is not ProviderName.CONDA_FORGE}
     lines: dict[str, Line] = {}
     for line in context.recipe:
         match = _PATCH.match(line.text)
         if match is None:
             continue
         path = Path(match[1])
-        if set(PROVIDERS[1:]).isdisjoint(path.parts):
+        if others.isdisjoint(path.parts):
             lines[path.name] = line
     if lines:
         first = next(iter(lines.values()))

@@ -13,6 +13,7 @@ from groundwork import redact
 from groundwork.errors import AuditError, UsageError
 from groundwork.names import accelerator
 from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, RECIPES, Config
+from megabuild.configs.provider_name import ProviderName
 from pin_audit.facts import AuditTarget, Build
 from pin_audit.meta_yaml import settings
 from pin_audit.recipe_lines import read_text
@@ -81,7 +82,7 @@ def configs(root: Path) -> tuple[Config, ...]:
             configs.append(
                 Config(
                     name=path.stem, path=path, platform=platform, variant=variant, zip_keys=zip_keys,
-                    accelerator=accelerator(version), cuda_version=version, provider="conda-forge",
+                    accelerator=accelerator(version), cuda_version=version, provider=ProviderName.CONDA_FORGE,
                     blas=variant.get("blas_impl", ("",))[0], torch_version=variant.get("pytorch", ("",))[0],
                     pythons=(), docker_image="",
                 )

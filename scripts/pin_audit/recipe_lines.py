@@ -9,11 +9,10 @@ from pathlib import Path
 
 from groundwork import files
 from groundwork.errors import AuditError, IntegrityError
-from megabuild.configs.config import PROVIDERS
+from megabuild.configs.provider_name import ProviderName
 from pin_audit.facts import Where
 from pin_audit.meta_yaml import names_of
 
-_, DEBIAN, WHEEL = PROVIDERS
 _KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
 _ITEM = re.compile(r"""^\s*-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
 _NEED = re.compile(r"""^\s+(?:-|then:|else:)\s+(?P<items>[a-z0-9_$"'\[][^#]*?)\s*(?:#.*)?$""", re.IGNORECASE)
@@ -38,12 +37,12 @@ class Line:
     @property
     def is_of_debian(self) -> bool:
         """Whether the item is for Debian's builds only."""
-        return f'provider == "{DEBIAN}"' in self.selector
+        return f'provider == "{ProviderName.DEBIAN}"' in self.selector
 
     @property
     def is_of_wheels(self) -> bool:
         """Whether the item is for builds with official wheels only."""
-        return f'provider == "{WHEEL}"' in self.selector
+        return f'provider == "{ProviderName.WHEEL}"' in self.selector
 
 
 def read_text(path: Path, root: Path | None = None, remedy: str = "correct the file") -> str:

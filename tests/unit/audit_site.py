@@ -12,6 +12,7 @@ from pathlib import Path
 
 from groundwork.network.client import Timeouts
 from megabuild.configs.config import Config
+from megabuild.configs.provider_name import ProviderName
 from pin_audit.facts import AuditTarget, SourceOutcome
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
@@ -164,7 +165,7 @@ def config(platform: str, **variant: str) -> Config:
         accelerator="cpu",
         cuda_version=None,
         blas="generic",
-        provider="conda-forge",
+        provider=ProviderName.CONDA_FORGE,
         torch_version="2.13.0",
         path=Path("none.yaml"),
         variant={key: (value,) for key, value in variant.items()},

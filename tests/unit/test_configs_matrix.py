@@ -12,8 +12,9 @@ import pytest
 from groundwork.errors import ConfigError
 from megabuild.configs import matrix
 from megabuild.configs.arch_lists import find_misplaced
-from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, PROVIDERS, available, load
+from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, available, load
 from megabuild.configs.config_file import stamped
+from megabuild.configs.provider_name import ProviderName
 
 ROOT = Path(__file__).resolve().parents[2]
 #: as conda-smithy writes them
@@ -55,7 +56,7 @@ def copy(repository: Path, tmp_path: Path) -> Path:
 
 def test_every_key_of_a_config_has_one_value_but_for_what_is_built_together(repository: Path) -> None:
     configs = [load(repository, name) for name in available(repository)]
-    assert {config.provider for config in configs} == set(PROVIDERS)
+    assert {config.provider for config in configs} == {*ProviderName} - {ProviderName.LOCAL}
     for config in configs:
         several = {key for key, values in config.variant.items() if len(values) != 1}
         assert several == {"python", "is_python_min", "further_python"}, config.name
@@ -122,31 +123,28 @@ def test_zipped_keys_of_different_length_are_named(copy: Path, old: str, new: st
         matrix.generate(copy)
 
 
-def test_a_new_provider_needs_every_key_that_all_others_have(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(matrix, "PROVIDERS", (*PROVIDERS, "nix"))
+def test_a_new_provider_needs_every_key_that_all_others_have(copy: Path) -> None:
     path = copy / MATRIX_FILE
     needed = ("provider", "torch_version", "torch_source", "torch_sha256", "blas_impl")
     text = path.read_text().replace(
         "  - local                       # [provider in (", "  - local  # [provider in ("
     )
-    for key, value in zip(needed, ("nix", "2.13.0", "official", "None", "generic"), strict=True):
-        selector = '# [provider == "nix" and linux and x86_64]'
+    for key, value in zip(needed, ("local", "2.13.0", "official", "None", "generic"), strict=True):
+        selector = '# [provider == "local" and linux and x86_64]'
         text = re.sub(rf"(?m)^{key}:\n", rf"{key}:\n  - {value}  {selector}\n", text, count=1)
     for key, number in {"c_compiler": 14, "cxx_compiler": 14, "c_stdlib": 2.17}.items():
         text = re.sub(
             rf"(?m)^{key}_version:\n",
-            f'{key}_version:\n  - {number}  # [provider == "nix" and linux]\n',
+            f'{key}_version:\n  - {number}  # [provider == "local" and linux]\n',
             text,
         )
     path.write_text(text)
     expected = (
         "no value of channel_sources, libmagma_devel, torch_upstream_tests, triton_version for linux-64 and"
     )
-    with pytest.raises(ConfigError, match=f"{expected} provider nix"):
+    with pytest.raises(ConfigError, match=f"{expected} provider local"):
         matrix.write(copy)
-    assert "linux_64_cpu_nix" not in available(copy)
+    assert "linux_64_cpu_local" not in available(copy)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import cast
 
-from megabuild.configs.config import CONDA_FORGE, available, load
+from megabuild.configs.config import available, load
 
 WORDS = [
     "zero",
@@ -34,7 +34,7 @@ CUDA = re.compile(rf"\b{NUMBER}\s+CUDA\s+versions\b", re.IGNORECASE)
 
 def test_numbers_of_configs_and_cuda_versions_are_those_of_the_matrix(repository: Path) -> None:
     every = [load(repository, name) for name in available(repository)]
-    configs = [config for config in every if config.platform == "linux-64" and config.provider == CONDA_FORGE]
+    configs = [config for config in every if config.platform == "linux-64" and config.follows_conda_forge]
     versions = {config.cuda_version for config in configs} - {None}
     pages = [
         repository / "README.md",
@@ -58,6 +58,4 @@ def test_the_benchmark_of_configs_has_a_row_for_each(repository: Path) -> None:
         cast(ast.Tuple, node.value).elts for node in assignments if ast.unparse(node).startswith("EIGHT = ")
     ]
     every = [load(repository, name) for name in available(repository)]
-    assert len(rows) == sum(
-        config.platform == "linux-64" and config.provider == CONDA_FORGE for config in every
-    )
+    assert len(rows) == sum(config.platform == "linux-64" and config.follows_conda_forge for config in every)

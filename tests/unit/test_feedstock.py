@@ -18,6 +18,7 @@ from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageE
 from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, list_configs, load, recipe_of
 from megabuild.configs.overrides import use_provider
+from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.render import render
 from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
@@ -134,12 +135,12 @@ def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> 
 def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository: Path) -> None:
     root = make(**{f"{CONFIG_FOLDER}/linux_64_.yaml": "channel_sources: [conda-forge]\nb: ['1']\nc: ['2']\n"
                    "zip_keys: [[channel_sources, b], [channel_sources, b, c]]\n"})  # fmt: skip
-    config = use_provider(load(root, "linux_64_"), "local", {})
-    assert config.provider == "local"
+    config = use_provider(load(root, "linux_64_"), ProviderName.LOCAL, {})
+    assert config.provider == ProviderName.LOCAL
     assert "channel_sources" not in config.variant  # which the engine would hash
     assert config.zip_keys == (("b", "c"),)
     with pytest.raises(UsageError, match="conda-forge"):
-        use_provider(load(repository, "linux_64_cpu"), "local", {})
+        use_provider(load(repository, "linux_64_cpu"), ProviderName.LOCAL, {})
     made = Environment(channels=(root,), pythons=())
     assert choose_isolation(None, config, made).name == "bubblewrap"
 

@@ -13,8 +13,8 @@ import pytest
 from audit_site import serving
 
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
-from megabuild.configs.config import PROVIDERS as matrix_providers
-from megabuild.configs.config import Config, load
+from megabuild.configs.config import CONFIG_FOLDER, Config, load
+from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.engine import Engine
 from megabuild.plan.fingerprint import Fingerprint
@@ -26,7 +26,7 @@ from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.local import interpreters
 from megabuild.providers.provider import Figures, Provider, requirements
 from megabuild.providers.pypi import lock
-from megabuild.providers.select import PROVIDERS, choose_provider, provider_of
+from megabuild.providers.select import PROVIDERS, choose_provider
 from megabuild.run.estimate import estimate
 from megabuild.run.progress import Progress
 
@@ -84,7 +84,7 @@ def test_outside_a_rehearsal_what_is_missing_is_an_error(
     monkeypatch.setattr(lock, "with_wheels", lambda *_: ())
     needs_glib = [replace(_planned("mine"), host=("glib", "python 3.11.*"))]
     with pytest.raises(ProviderError, match=r"^glib: "):
-        _ask(replace(config, provider="local"), tmp_path, planned=needs_glib)
+        _ask(replace(config, provider=ProviderName.LOCAL), tmp_path, planned=needs_glib)
 
 
 @pytest.mark.parametrize(("asked", "needed"), [("3.11", {"3.11", "3.12"}), ("3.12", {"3.12"})])
@@ -149,11 +149,11 @@ class Toy(Provider):
         return Environment(channels=("https://toy.invalid",), pythons=("3.12",), source=Path("/toy"))
 
 
-def test_a_class_and_a_line_make_a_provider(
+def test_a_class_in_the_table_makes_a_provider(
     config: Config, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(PROVIDERS, "toy", Toy)
-    toy = replace(config, provider="toy")
+    monkeypatch.setitem(PROVIDERS, ProviderName.LOCAL, Toy)
+    toy = replace(config, provider=ProviderName.LOCAL)
     options = Options(
         config=toy,
         own=True,
@@ -173,9 +173,18 @@ def test_a_class_and_a_line_make_a_provider(
     assert (figures.basis, figures.disk) == ("nowhere", 1.5e9 + 6e9)
     with pytest.raises(UsageError):
         with_torch(toy, None, tmp_path)
-    with pytest.raises(ConfigError, match="nobody"):
-        provider_of(replace(config, provider="nobody"))
 
 
-def test_each_provider_of_the_matrix_has_a_class() -> None:
-    assert PROVIDERS.keys() == {*matrix_providers, "local"}
+def test_a_config_of_an_unknown_provider_is_refused(repository: Path, tmp_path: Path) -> None:
+    text = (repository / CONFIG_FOLDER / "linux_64_cpu.yaml").read_text()
+    folder = tmp_path / CONFIG_FOLDER
+    folder.mkdir()
+    (folder / "linux_64_cpu.yaml").write_text(
+        text.replace("provider:\n- conda-forge\n", "provider:\n- nobody\n")
+    )
+    with pytest.raises(ConfigError, match="no provider nobody"):
+        load(tmp_path, "linux_64_cpu")
+
+
+def test_each_provider_has_a_class() -> None:
+    assert PROVIDERS.keys() == set(ProviderName)

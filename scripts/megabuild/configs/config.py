@@ -17,15 +17,12 @@ from groundwork.result import Result
 from groundwork.text import table, to_dict
 from megabuild.configs import config_file
 from megabuild.configs.config_file import Content, Scalar
+from megabuild.configs.provider_name import ProviderName
 
 CONFIG_FOLDER = ".ci_support"
 MATRIX_FILE = "conda_build_config.yaml"
 #: Folder of PyTorch's recipe; the recipes of official wheels and of extensions are below it.
 RECIPES = "recipe"
-#: The provider of configs that name none.
-CONDA_FORGE = "conda-forge"
-#: The providers of the matrix's configs. Each has its class in ``providers/select.py``.
-PROVIDERS = (CONDA_FORGE, "debian", "wheel")
 #: The command that lists this repository's configs.
 LIST_CONFIGS = "python3 scripts/megabuild configs"
 
@@ -50,8 +47,7 @@ class Config:
     accelerator: str  #: ``cpu`` or ``cuda130``
     cuda_version: str | None  #: ``13.0``, or None for a CPU build
     blas: str  #: ``mkl``, ``generic`` or ``wheel``; empty in another feedstock's config
-    #: source of build environments: ``conda-forge``, ``debian`` or ``wheel``; ``local`` if requested
-    provider: str
+    provider: ProviderName  #: of build environments
     torch_version: str  #: empty in another feedstock's config
     path: Path  #: the config's file
     #: every key of the file with its values, all as text, without ``zip_keys``
@@ -65,7 +61,7 @@ class Config:
     @property
     def follows_conda_forge(self) -> bool:
         """Whether its dependencies come from conda-forge's channel, with conda-forge's pins."""
-        return self.provider == CONDA_FORGE
+        return self.provider == ProviderName.CONDA_FORGE
 
     @property
     def has_provider(self) -> bool:
@@ -93,7 +89,7 @@ def available(root: Path) -> tuple[str, ...]:
 def recipe_of(root: Path, config: Config) -> Path:
     """Return the recipe of a config's PyTorch: its provider's own, such as ``recipe/wheel``, or the common one."""
     folder = root.absolute() / RECIPES
-    own = folder / config.provider / "recipe.yaml"
+    own = folder / config.provider.value / "recipe.yaml"
     return own if config.torch_version and own.is_file() else folder / "recipe.yaml"
 
 
@@ -140,7 +136,7 @@ def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) 
     return matching
 
 
-def of_provider(root: Path, names: Iterable[str], provider: str) -> tuple[str, ...]:
+def of_provider(root: Path, names: Iterable[str], provider: ProviderName) -> tuple[str, ...]:
     """Return the configs of a provider, and configs of other feedstocks, which any provider can build.
 
     Raises UsageError: No config is left.
@@ -174,7 +170,6 @@ def load(root: Path, name: str) -> Config:
     platform = _single_value(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
     if not platform:
         raise ConfigError(f"{path}: no platform in 'target_platform' or in the file's name", content.remedy)
-    provider = _single_value(path, content, "provider", CONDA_FORGE)
     cuda = _single_value(path, content, "cuda_compiler_version", "None")
     cuda_version = None if cuda == "None" else cuda
     return Config(
@@ -183,8 +178,7 @@ def load(root: Path, name: str) -> Config:
         accelerator=accelerator(cuda_version),
         cuda_version=cuda_version,
         blas=_single_value(path, content, "blas_impl", ""),
-        # in another feedstock a key of this name means something else
-        provider=provider if content.variant.get("torch_version") else CONDA_FORGE,
+        provider=_provider(path, content),
         torch_version=_single_value(path, content, "torch_version", ""),
         path=path,
         variant=content.variant,
@@ -193,6 +187,22 @@ def load(root: Path, name: str) -> Config:
         docker_image=content.variant.get("docker_image", ("",))[0],
         unquoted=content.unquoted,
     )
+
+
+def _provider(path: Path, content: Content) -> ProviderName:
+    """Return a config's provider.
+
+    Raises ConfigError: There is no such provider.
+    """
+    if not content.variant.get(
+        "torch_version"
+    ):  # in another feedstock, a key of this name means something else
+        return ProviderName.CONDA_FORGE
+    name = _single_value(path, content, "provider", ProviderName.CONDA_FORGE)
+    try:
+        return ProviderName(name)
+    except ValueError:
+        raise ConfigError(f"{path}: no provider {name}", f"choose from {', '.join(ProviderName)}") from None
 
 
 def _single_value(path: Path, content: Content, key: str, default: str) -> str:

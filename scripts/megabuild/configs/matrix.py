@@ -21,14 +21,13 @@ from groundwork.text import counted
 from megabuild.configs import config_file
 from megabuild.configs.arch_lists import find_misplaced
 from megabuild.configs.config import (
-    CONDA_FORGE,
     CONFIG_FOLDER,
     MATRIX_FILE,
     NEEDED_KEYS,
-    PROVIDERS,
     RECIPES,
     python_version,
 )
+from megabuild.configs.provider_name import ProviderName
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 
@@ -52,7 +51,7 @@ _SELECTORS = {
     "osx and arm64": {"osx-arm64"},
 }
 #: Keys that a provider lacks on purpose, by provider.
-_LEFT_OUT = {"wheel": {"torch_upstream_tests"}}  # an official wheel has no tests to build
+_LEFT_OUT = {ProviderName.WHEEL: {"torch_upstream_tests"}}  # an official wheel has no tests to build
 _NO_TEXT = re.compile(r"[-+.\d]+|true|false|null|~|", re.IGNORECASE)
 
 Values = Mapping[str, Sequence[str]]
@@ -65,7 +64,7 @@ def generate(root: Path) -> dict[str, str]:
     """
     configs: dict[str, str] = {}
     for platform in PLATFORMS:
-        read = {provider: _read(root / MATRIX_FILE, platform, provider) for provider in PROVIDERS}
+        read = {provider: _read(root / MATRIX_FILE, platform, provider) for provider in ProviderName}
         served = {provider: found for provider, found in read.items() if _is_served(found[0])}
         _check_keys(root / MATRIX_FILE, platform, {name: values for name, (values, _) in served.items()})
         for values, zip_keys in served.values():
@@ -148,8 +147,8 @@ def compared(root: Path, *, mend: bool) -> Result:
     return Result(format="configs", document={"outdated": states}, lines=lines, exit_code=code)
 
 
-def _read(path: Path, platform: str, provider: str) -> tuple[Values, Sequence[Sequence[str]]]:
-    content = config_file.read_by_engine([path], platform, {"provider": provider})
+def _read(path: Path, platform: str, provider: ProviderName) -> tuple[Values, Sequence[Sequence[str]]]:
+    content = config_file.read_by_engine([path], platform, {"provider": provider.value})
     values, zip_keys = content.variant, content.zip_keys
     if _is_served(values):
         zipped = {key: values.get(key, ()) for group in zip_keys for key in group}
@@ -173,7 +172,7 @@ def _is_served(values: Values) -> bool:
     return bool(values.get("provider") and values.get("target_platform"))
 
 
-def _check_keys(path: Path, platform: str, read: Mapping[str, Values]) -> None:
+def _check_keys(path: Path, platform: str, read: Mapping[ProviderName, Values]) -> None:
     """Check that no provider lacks a key that all other providers of the platform have.
 
     Such a config can be written, but a plan or recipe that reads the key fails.
@@ -210,7 +209,7 @@ def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, l
 
 def _name(row: Values, *, plain_blas: str) -> str:
     cuda, provider, blas = (row[key][0] for key in (_CUDA, "provider", "blas_impl"))
-    suffix = provider if provider != CONDA_FORGE else "" if blas == plain_blas else blas
+    suffix = provider if provider != ProviderName.CONDA_FORGE else "" if blas == plain_blas else blas
     arm = row.get("arm_variant_type", [_USUAL_ARM])[0]
     platform = row["target_platform"][0].replace("-", "_")
     parts = (
@@ -244,7 +243,9 @@ def _config_text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
 
 def _recipe_text(root: Path) -> str:
     """Return the text of the recipe's own ``conda_build_config.yaml``."""
-    read = {platform: _read(root / MATRIX_FILE, platform, "conda-forge")[0] for platform in PLATFORMS}
+    read = {
+        platform: _read(root / MATRIX_FILE, platform, ProviderName.CONDA_FORGE)[0] for platform in PLATFORMS
+    }
     own = {platform: _own_keys(values) for platform, values in read.items() if values.get("provider")}
     lines = []
     for key in sorted({key for values in own.values() for key in values}, key=str.casefold):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from groundwork.errors import UsageError
 from groundwork.names import cuda_archs, unknown_arch
 from megabuild.configs.config import Config, python_version
+from megabuild.configs.provider_name import ProviderName
 
 CHANNELS = "channel_sources"
 
@@ -60,7 +61,7 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
     return result
 
 
-def use_provider(config: Config, provider: str | None, environ: Mapping[str, str]) -> Config:
+def use_provider(config: Config, provider: ProviderName | None, environ: Mapping[str, str]) -> Config:
     """Return the config with the requested provider; configs of this project's matrix already have theirs.
 
     If another feedstock is built with other channels than conda-forge's, its channel key is removed: the engine hashes

@@ -12,6 +12,7 @@ from groundwork.errors import IsolationError, ProviderError
 from groundwork.exhaustive import assert_never
 from groundwork.machine import machine_platform
 from megabuild.configs.config import Config
+from megabuild.configs.provider_name import ProviderName
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
@@ -146,7 +147,7 @@ def _alternative(config: Config) -> str:
     platform = machine_platform().replace("-", "_")
     accelerators = [config.accelerator, *_nearest_cudas(config, platform)]
     for accelerator in accelerators:
-        for kind in ("debian", "wheel"):
+        for kind in (ProviderName.DEBIAN, ProviderName.WHEEL):
             name = f"{platform}_{accelerator}_{kind}"
             if config.path.with_name(f"{name}.yaml").is_file():
                 return f"run: python3 build-locally.py {name}"

@@ -10,6 +10,7 @@ import click
 
 from command_line.options import CommandGroup, GroupedCommand, option, output_option
 from command_line.root import output_folder
+from groundwork.channel import Channel
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, size
 
@@ -59,7 +60,13 @@ def create(
     if python:
         free_threaded = f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
         specs.append(f"python {python.removesuffix('t')}.*{free_threaded}")
-    more = [Path(name).absolute() if Path(name).is_dir() else channel_url(name) for name in channels]
+    more = []
+    for name in channels:
+        folder_of_channel = Path(name).absolute()
+        if folder_of_channel.is_dir():
+            more.append(Channel.of_folder(folder_of_channel))
+        else:
+            more.append(Channel.parse(channel_url(name)))
     cache = cache_folder(os.environ)
     with Screen(what="solving the environment"), in_use.shared_lock(cache):
         solution = environments.solve(channel, specs, more=more)

@@ -184,7 +184,7 @@ def _need(outlook: Outlook) -> _Need:
         kept=estimate.packages + pending.bytes,
         hours=estimate.hours,
     )
-    if any(not isinstance(channel, Path) for channel in plan.environment.channels):
+    if any(channel.folder is None for channel in plan.environment.channels):
         need = replace(need, download=None)
     return need if estimate.basis else replace(need, disk=None, hours=None)
 

@@ -151,7 +151,7 @@ def wheel_inputs(
         fingerprint = root.fingerprint
     channels: list[str] = []
     for beside in published.channels_beside(channel)[:1]:
-        channels += map(str, beside)
+        channels += [place.address for place in beside]
     return replace(
         inputs,
         libtorch=sorted(records[name].sha256 for name in records if name.startswith("libtorch")),

@@ -197,8 +197,8 @@ def _channels_of(run: Path) -> list[str]:
     names: list[str] = []
     for channels in published.channels_beside(run):
         for channel in channels:
-            if isinstance(channel, Path):
-                names += [channel.name, *channel_folder.package_keys(channel).values()]
+            if channel.folder:
+                names += [channel.folder.name, *channel_folder.package_keys(channel.folder).values()]
     return names
 
 

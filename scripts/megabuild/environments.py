@@ -15,6 +15,7 @@ from rattler import install as install_records
 from rattler.shell import ActivationVariables, PathModificationBehavior, Shell, activate
 
 from groundwork import files, redact
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError, PreflightError, ProviderError, UsageError, of_text
 from groundwork.machine import machine_platform
 from groundwork.names import package_name
@@ -68,7 +69,7 @@ def solve(
     channel: Path,
     specs: Sequence[str],
     *,
-    more: Sequence[Path | str] = (),
+    more: Sequence[Channel] = (),
     virtual: Mapping[str, str] = MappingProxyType({}),
     platform: str = "",
 ) -> Solution:
@@ -94,13 +95,13 @@ def solve(
     )
 
 
-def _channel_lists(channel: Path, more: Sequence[Path | str]) -> Iterator[Channels]:
+def _channel_lists(channel: Path, more: Sequence[Channel]) -> Iterator[Channels]:
     """Yield the channels of each run, the latest run's first: earlier runs may have been for other Pythons."""
     lists = published.channels_beside(channel)
     if more and not lists:
         lists = [()]
     for needed in lists:
-        channels = separate_logins([channel, *more, *needed])
+        channels = separate_logins([Channel.of_folder(channel), *more, *needed])
         # recorded addresses have no credentials; those of the alias may be theirs
         yield replace(channels, logins=(*channels.logins, *logins_of_alias(os.environ)))
 

@@ -14,6 +14,7 @@ import pytest
 from platformdirs import user_cache_path
 from rattler import install
 
+from groundwork.channel import Channel
 from groundwork.errors import ProviderError
 from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import Channels
@@ -57,26 +58,26 @@ def cuda_inputs(*, cuda: bool = True) -> DebianInputs:
     return DebianInputs(root=made.path, source=made.source)
 
 
-def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES) -> str:
-    """The URL of a channel with these Pythons and what PyTorch needs in each."""
+def python_channel(pythons: tuple[str, ...], packages: Sequence[str] = PACKAGES) -> Channel:
+    """A channel with these Pythons and what PyTorch needs in each."""
     given = os.environ.get("MEGABUILD_TEST_CHANNEL", "")
     if given:
-        return given
+        return Channel.parse(given)
     config = load(Path(__file__).parents[2], f"{machine_platform().replace('-', '_')}_cpu_debian")
     request = ProviderRequest(config=config, planned=(), cache=debian_cache(), report=print)
     made = local_channel.make(request, packages, some_of(pythons, print), survey=False)
-    return made.path.as_uri()
+    return Channel.of_folder(made.path)
 
 
 def install_packages(
     specs: Sequence[str],
-    channels: Sequence[Path | str],
+    channels: Sequence[Channel],
     folder: Path,
     virtual: Mapping[str, str] | None = None,
 ) -> None:
     """Solve for packages and install them into a folder; ``virtual`` packages replace this machine's."""
     platform = machine_platform()
-    given = Channels(addresses=tuple(channels))
+    given = Channels(by_priority=tuple(channels))
     records = solved(specs, given, platform, virtual=virtual or {}, what="environment", remedy="")
     with tempfile.TemporaryDirectory() as cache:
         asyncio.run(install(records, target_prefix=folder, cache_dir=Path(cache), show_progress=False))

@@ -27,6 +27,7 @@ from conda_wheels import make_wheels, simple_index
 from gpu_tools.slim import commands
 from gpu_tools.slim.steps import SlimRequest
 from groundwork import bootstrap, files, in_use
+from groundwork.channel import Channel
 from groundwork.keys import Key
 from groundwork.network.cache import Cache
 from groundwork.wheel_file import why_broken
@@ -382,7 +383,8 @@ def create_environment(folder: Path) -> None:
     if (folder / "env" / environments.ACTIVATE).exists() and not environments._is_unfinished(folder / "env"):
         return  # killed after its end
     channel = folder / "output" / "packages" / "c"
-    solution = environments.solve(channel, ["lib"], more=[folder / "channel"], platform="linux-64")
+    more = [Channel.of_folder(folder / "channel")]
+    solution = environments.solve(channel, ["lib"], more=more, platform="linux-64")
     environments.create(folder / "env", solution, cache=folder / "cache", report=print)
 
 

@@ -20,6 +20,7 @@ from rattler.package_streaming import extract
 from tiny import PACKAGES, ROOT, Tiny, build_with, driver, make_channel, provider, wait_for
 
 from groundwork import files, in_use
+from groundwork.channel import Channel
 from groundwork.errors import (
     BuildError,
     BusyError,
@@ -372,7 +373,7 @@ def test_the_first_published_package_can_be_installed_before_the_run_ends(tiny: 
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert len(records(packages)) < 3
-    assert channels_beside(packages) == [(tiny.channel,)]
+    assert channels_beside(packages) == [(Channel.of_folder(tiny.channel),)]
 
 
 # ---- memory, signals, a second driver ----------------------------------------------------------------------

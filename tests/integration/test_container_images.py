@@ -10,6 +10,7 @@ import pytest
 from engines import client
 from tiny import make_channel, make_package, publish
 
+from groundwork.channel import Channel
 from megabuild.plan.choose_isolation import rehearsal_image
 from megabuild.store import published
 
@@ -51,7 +52,7 @@ def test_packages_that_were_built_become_an_image(
     ]
     channel = tmp_path / "packages" / CONFIG
     publish(channel, made)
-    published.note_channels(channel, (beside,))
+    published.note_channels(channel, [Channel.of_folder(beside)])
     image, certificates = "megabuild-test:built", os.environ.get("PIP_CERT")
     more = (
         ["-v", f"{certificates}:/certs.pem:ro", "--build-arg", "PIP_CERT=/certs.pem"] if certificates else []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from debian_inputs import install_packages
 
+from groundwork.channel import Channel
 from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.providers import local_channel
@@ -54,7 +55,7 @@ def test_an_environment_for_every_python_works(channel: LocalChannel, python: st
     specs = [f"python {python.removesuffix('t')}.* {gil}", "numpy 2.*", "pyyaml", "jinja2", "pip", "setuptools",
              "pybind11", "cmake", "ninja", "gxx_linux-64", "libcblas * *_mkl", "cuda-nvcc_linux-64 12.9.*"]  # fmt: skip
     env = tmp_path / "env"
-    install_packages(specs, [channel.path], env)
+    install_packages(specs, [Channel.of_folder(channel.path)], env)
     environment = {"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     code = (
         "import ssl, ctypes, sqlite3, zlib, sys, sysconfig, numpy, yaml, jinja2, setuptools\n"

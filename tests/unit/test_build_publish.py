@@ -13,6 +13,7 @@ from package_files import rot
 from tiny import make_package
 
 from groundwork import files
+from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
@@ -72,7 +73,7 @@ def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path)
     before = os.umask(0o077)
     try:
         channel, record = publish(tmp_path / "output", "one")
-        published.note_channels(channel, ("conda-forge",))
+        published.note_channels(channel, [Channel.parse("https://conda.example/conda-forge")])
     finally:
         os.umask(before)
     modes = {path: path.stat().st_mode & 0o777 for path in [channel.parent, channel, *channel.rglob("*")]}

@@ -19,9 +19,10 @@ from tiny import ROOT, Tiny, make_channel, make_package, publish
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError, ProviderError, SwapRefused, UsageError
 from groundwork.machine import machine_platform
-from groundwork.network.channel_logins import credentials_file, separate_logins
+from groundwork.network.channel_logins import Channels, credentials_file, separate_logins
 from groundwork.network.index import Configured
 from groundwork.network.resolver import Target, resolve
 from megabuild.plan import planning
@@ -31,6 +32,10 @@ pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packag
 NAME = "linux_64_cpu"
 LOGIN = f"{USER}:{quote(PASSWORD, safe='')}"
 WAYS = (f"http://{LOGIN}@HOST/password", f"http://HOST/token/t/{TOKEN}", f"http://HOST/t/{TOKEN}")
+
+
+def _separate(addresses: list[str]) -> Channels:
+    return separate_logins([Channel.parse(address) for address in addresses])
 
 
 @pytest.fixture
@@ -168,7 +173,7 @@ def test_the_file_for_rattler_joins_all_credentials(tmp_path: Path) -> None:
     own.write_text('{"own.example": {"BearerToken": "b"}, "netrc.example": {"BearerToken": "kept"}}')
     netrc.write_text("machine netrc.example login n password p\nmachine other.example login o password q\n")
     environ = {"RATTLER_AUTH_FILE": str(own), "NETRC": str(netrc)}
-    channels = separate_logins(
+    channels = _separate(
         ["https://u:p%40w@a.example:8443/x", "https://netrc.example/y", "https://other.example/z"]
     )
     assert json.loads(credentials_file(channels, environ)) == {
@@ -177,19 +182,19 @@ def test_the_file_for_rattler_joins_all_credentials(tmp_path: Path) -> None:
         "a.example": {"BasicHTTP": {"username": "u", "password": "p@w"}},
         "other.example": {"BasicHTTP": {"username": "o", "password": "q"}},
     }
-    assert credentials_file(separate_logins(["https://free.example/x"]), environ) == ""
+    assert credentials_file(_separate(["https://free.example/x"]), environ) == ""
     assert "p@w" not in repr(channels)
 
 
 def test_credentials_that_rattler_cannot_use_are_refused() -> None:
-    different = separate_logins(["https://a:b@host.example/x", "https://c:d@host.example/y"])
+    different = _separate(["https://a:b@host.example/x", "https://c:d@host.example/y"])
     with pytest.raises(ConfigError, match=r"^host\.example: its channels have different users"):
         credentials_file(different, {})
-    below = separate_logins([f"https://host.example/api/t/{TOKEN}/x"])
+    below = _separate([f"https://host.example/api/t/{TOKEN}/x"])
     with pytest.raises(ConfigError, match="no token below the folder /api"):
         credentials_file(below, {})
     with pytest.raises(UsageError, match=r"no \? and no #") as refused:
-        separate_logins([f"https://host.example/x?token={TOKEN}"])
+        _separate([f"https://host.example/x?token={TOKEN}"])
     assert TOKEN not in refused.value.message
 
 
@@ -197,5 +202,5 @@ def test_rattlers_own_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> N
     from groundwork.network.channel_logins import rattler_client
 
     monkeypatch.delenv("RATTLER_AUTH_FILE", raising=False)
-    rattler_client(separate_logins(["https://a:b@host.example/x"]))
+    rattler_client(_separate(["https://a:b@host.example/x"]))
     assert "RATTLER_AUTH_FILE" not in os.environ

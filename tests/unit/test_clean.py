@@ -17,6 +17,7 @@ from stop_at_write import every_stop
 
 from command_line.run_command import Invocation
 from groundwork import files, in_use
+from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 from megabuild.plan.options import objects_lock
@@ -216,7 +217,7 @@ def test_files_that_a_build_uses_stay(output: Path, cache: Path) -> None:
 
 
 def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Path) -> None:
-    published.note_channels(output / "packages" / RUN, [cache / "channel/channels" / KEY])
+    published.note_channels(output / "packages" / RUN, [Channel.of_folder(cache / "channel/channels" / KEY)])
     kept = clean(output, cache, "channels")
     assert {Path(path).name for path in kept} == {KEY, STORED}
     assert all(RUN in why for why in kept.values())
@@ -229,7 +230,7 @@ def test_every_channel_stays_while_an_output_folder_is_missing(
     """Its disk may not be mounted, or it belongs to another user."""
     other = tmp_path / "disk" / "output"
     put(other / "packages" / "x" / published.RECORDS)
-    published.note_channels(other / "packages" / "x", [cache / "channel/channels" / KEY])
+    published.note_channels(other / "packages" / "x", [Channel.of_folder(cache / "channel/channels" / KEY)])
     in_use.note_output(cache, other)
     (tmp_path / "disk").rename(tmp_path / "not-mounted")
     kept = clean(output, cache, "channels")

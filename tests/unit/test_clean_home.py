@@ -17,6 +17,7 @@ from tiny import make_channel
 #: Solves an environment, asks an index that wants a password, and lists the files of the home folder.
 PROGRAM = """
 import sys
+from groundwork.channel import Channel
 from groundwork.errors import MegabuildError
 from groundwork.network import resolver
 from groundwork.network.channel_logins import Channels
@@ -24,7 +25,7 @@ from groundwork.network.index import Configured
 from megabuild.plan.solving import solved
 
 address = sys.argv[1]
-channels = Channels(addresses=(f"{address}/channel",))
+channels = Channels(by_priority=(Channel.parse(f"{address}/channel"),))
 solved(["python"], channels, "linux-64", virtual={}, what="x", remedy="")
 try:
     where = Configured(indexes=(f"{address}/locked",))

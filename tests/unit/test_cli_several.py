@@ -21,6 +21,7 @@ from tiny import Tiny
 from command_line import running
 from command_line.run_command import Invocation
 from groundwork import in_use
+from groundwork.channel import Channel
 from groundwork.errors import BuildError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
@@ -173,7 +174,8 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny)
 def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
     local = replace(tiny.outlook(), estimate=Estimate())
     plan = local.plan
-    far = replace(plan, environment=replace(plan.environment, channels=("conda-forge",)))
+    channel = Channel.parse("https://conda.example/conda-forge")
+    far = replace(plan, environment=replace(plan.environment, channels=(channel,)))
     remote = replace(local, progress=replace(local.progress, plan=far))
     done = replace(local, progress=replace(local.progress, existing=frozenset(plan.file_names)))
     rows = [line.split() for line in running.overview_lines({"a": local, "b": remote, "c": done})]

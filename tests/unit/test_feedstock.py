@@ -14,6 +14,7 @@ from small_files import write
 from tiny import provider
 
 from command_line.run_command import Invocation
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
 from groundwork.machine import machine_platform
 from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, list_configs, load, recipe_of
@@ -141,7 +142,7 @@ def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository
     assert config.zip_keys == (("b", "c"),)
     with pytest.raises(UsageError, match="conda-forge"):
         use_provider(load(repository, "linux_64_cpu"), ProviderName.LOCAL, {})
-    made = Environment(channels=(root,), pythons=())
+    made = Environment(channels=(Channel.of_folder(root),), pythons=())
     assert choose_isolation(None, config, made).name == "bubblewrap"
 
 

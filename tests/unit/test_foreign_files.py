@@ -169,5 +169,5 @@ def test_a_limit_of_this_machine_is_no_damage_of_a_built_package(
     monkeypatch.setattr("megabuild.plan.solving.solve", limited)
     with pytest.raises(PreflightError, match=r"Too many open files$"):
         solving.solved(
-            [], Channels(addresses=()), "linux-64", virtual={}, what="x", remedy="change the recipe"
+            [], Channels(by_priority=()), "linux-64", virtual={}, what="x", remedy="change the recipe"
         )

@@ -22,6 +22,7 @@ from tiny import ROOT
 from conda_wheels import make_wheels
 from conda_wheels.built import BuiltPackage
 from groundwork import bootstrap
+from groundwork.channel import Channel
 from groundwork.keys import Key
 from groundwork.names import PackageId
 from megabuild.configs.config import load
@@ -111,7 +112,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         options = Options(config=config, root=tmp_path, output=tmp_path / "output", cache=tmp_path / "cache")
         write(tmp_path / "source/a.cpp", "int a;") if "source/a.cpp" not in (written or {}) else None
         environment = Environment(
-            channels=("none",), pythons=(), root=tmp_path / "root", source=tmp_path / "source",
+            channels=(Channel.parse("none"),), pythons=(), root=tmp_path / "root", source=tmp_path / "source",
             overrides=overrides or {},
         )  # fmt: skip
         isolation = Host() if host else Container(name="podman", image=image)
@@ -322,7 +323,9 @@ def wheel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "libtorch-2.6.0-0.conda": SimpleNamespace(sha256="1"),
             "libtorch-cuda-linalg-2.6.0-0.conda": SimpleNamespace(sha256=libtorch),
         }
-        channel = SimpleNamespace(records=lambda _: records, channels_beside=lambda _: [(beside,)])
+        channel = SimpleNamespace(
+            records=lambda _: records, channels_beside=lambda _: [(Channel.parse(beside),)]
+        )
         patch.setattr(make_wheels, "published", channel)
         debian = DebianRoot(path=tmp_path, fingerprint=root, release="13")
         return make_wheels.wheel_inputs(built, debian, tmp_path, programs or {"patchelf": "1"}, date)
@@ -809,7 +812,7 @@ def test_what_a_package_is_compiled_with_is_an_input(kind: str, monkeypatch: pyt
         monkeypatch.setattr(
             solving, "environment", lambda wanted, *_: {spec: solved[spec] for spec in wanted}
         )
-        given = Environment(channels=("none",), pythons=())
+        given = Environment(channels=(Channel.parse("none"),), pythons=())
         return solving.Solver(given, "linux-64", own=()).built_with(made)
 
     specs = ["build-tool", "host-tool", "run-tool", "test-tool"]
@@ -830,7 +833,9 @@ def test_another_build_of_a_needed_package_is_another_input(
         monkeypatch.setattr(solving, "solved", lambda *_, **__: [record])
         made = {"fmt.conda": values["inputs"]} if values["inputs"] else {}
         monkeypatch.setattr(solving, "package_keys", lambda _: made)
-        return solving.environment(("fmt",), Environment(channels=(tmp_path,), pythons=()), "linux-64", "x")
+        return solving.environment(
+            ("fmt",), Environment(channels=(Channel.of_folder(tmp_path),), pythons=()), "linux-64", "x"
+        )
 
     before = solved()
     values[changed] = b"2" * 32 if changed == "sha256" else "2"

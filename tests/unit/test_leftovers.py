@@ -17,6 +17,7 @@ from wheel_files import make_wheel
 
 from conda_wheels import simple_index
 from groundwork import channel_folder, files, in_use
+from groundwork.channel import Channel
 from groundwork.errors import BusyError, PreflightError, UsageError, of_system
 from groundwork.redact import Mask
 from megabuild import environments
@@ -147,7 +148,7 @@ def solution(tmp_path: Path) -> environments.Solution:
     channel = make_channel(tmp_path / "channel")
     published = tmp_path / "output" / "packages" / "config"
     publish(published, [make_package(tmp_path / "made" / "linux-64", "lib", "1", "0", depends=["tool"])])
-    return environments.solve(published, ["lib"], more=[channel], platform="linux-64")
+    return environments.solve(published, ["lib"], more=[Channel.of_folder(channel)], platform="linux-64")
 
 
 def contents(folder: Path) -> set[str]:

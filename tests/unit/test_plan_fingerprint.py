@@ -13,6 +13,7 @@ import pytest
 from small_files import write
 from tiny import ROOT
 
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
 from megabuild.configs.config import load
@@ -54,7 +55,7 @@ def facts(
     variant = variant or {"torch_source": ("model",), "provider": ("debian",)}
     config = replace(load(ROOT.parents[2], "linux_64_cpu"), name="a", variant=variant, zip_keys=())
     options = Options(config=config, root=recipe.parent.parent, output=Path(output), cache=Path("/cache"))
-    environment = Environment(channels=("none",), pythons=(), root=root)
+    environment = Environment(channels=(Channel.parse("none"),), pythons=(), root=root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solving, "environment", lambda *_: {})
         return fingerprint.staging(part, options, [INHERITING], environment, Host())
@@ -77,7 +78,7 @@ def test_a_package_is_used_and_tested_with_its_own_python(monkeypatch: pytest.Mo
     monkeypatch.setattr(solving, "environment", lambda specs, *_: asked.setdefault(specs, {}))
     own = "python 3.12.*"
     package = replace(PLAIN, build=("cmake",), host=(own,), run=("python", "numpy"), test=("pytest",))
-    given = Environment(channels=("none",), pythons=())
+    given = Environment(channels=(Channel.parse("none"),), pythons=())
     solving.Solver(given, "linux-64", own=()).built_with(package)
     assert [*asked] == [("cmake",), (own,), ("python", "numpy", own), ("pytest", own)]
 

@@ -10,8 +10,10 @@ import pytest
 from small_files import program
 from tiny import provider
 
+from groundwork.channel import Channel
 from groundwork.errors import IsolationError, PreflightError, ProviderError
 from megabuild.configs.config import Config, load
+from megabuild.configs.provider_name import ProviderName
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
@@ -30,12 +32,13 @@ def config(**changes: Any) -> Config:
     return replace(load(Path(__file__).parents[2], "linux_64_cpu"), **changes)
 
 
-def environment(*channels: Path | str, **given: Any) -> Environment:
+def environment(*addresses: str, **given: Any) -> Environment:
     """What a provider may have made."""
-    return Environment(channels=channels or ("conda-forge",), pythons=(), **given)
+    channels = tuple(map(Channel.parse, addresses or ("https://conda.example/conda-forge",)))
+    return Environment(channels=channels, pythons=(), **given)
 
 
-REHEARSAL = environment(Path("/channel"), overrides={"torch_source": ("model",)})
+REHEARSAL = environment("/channel", overrides={"torch_source": ("model",)})
 
 
 @pytest.fixture
@@ -142,8 +145,8 @@ def test_the_way_out_has_the_same_accelerator(name: str, hint: str, repository: 
 
 
 def test_debian_is_built_in_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = environment(tmp_path, root=tmp_path, overrides={"torch_source": ("debian",)})
-    found = choose_isolation(None, config(provider="debian"), made)
+    made = environment(str(tmp_path), root=tmp_path, overrides={"torch_source": ("debian",)})
+    found = choose_isolation(None, config(provider=ProviderName.DEBIAN), made)
     assert found == Bubblewrap(root=tmp_path, network=False)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(IsolationError, match="bubblewrap: not installed"):
@@ -155,7 +158,7 @@ def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(progra
     assert isinstance(found, Container)
     assert (found.image, found.network) == (rehearsal_image(), False)
     assert "make-image.sh docker" in found.made_here
-    found = choose_isolation(Engine.PODMAN, config(), environment(Path("/channel"), overrides={}))
+    found = choose_isolation(Engine.PODMAN, config(), environment("/channel", overrides={}))
     assert isinstance(found, Container)
     assert found.network, "a source from elsewhere"
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from audit_site import serving
 
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER, Config, load
 from megabuild.configs.provider_name import ProviderName
@@ -71,7 +72,7 @@ def test_a_channel_that_answers_is_the_environment(
     with serving({"/conda-forge/noarch/repodata.json.zst": b""}) as site:
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         environment = _ask(config, tmp_path)
-    assert environment.channels == (f"{site.url}/conda-forge",)
+    assert environment.channels == (Channel.parse(f"{site.url}/conda-forge"),)
     assert environment.pythons == config.pythons
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     with pytest.raises(ProviderError, match="is unreachable"):
@@ -146,7 +147,9 @@ class Toy(Provider):
 
     def provide(self) -> Environment:
         """Return its channel."""
-        return Environment(channels=("https://toy.invalid",), pythons=("3.12",), source=Path("/toy"))
+        return Environment(
+            channels=(Channel.parse("https://toy.invalid"),), pythons=("3.12",), source=Path("/toy")
+        )
 
 
 def test_a_class_in_the_table_makes_a_provider(
@@ -164,7 +167,7 @@ def test_a_class_in_the_table_makes_a_provider(
     )
     monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *_: Fingerprint())
     plan = survey_plan(options, lambda _: None)
-    assert plan.environment.channels == ("https://toy.invalid",)
+    assert plan.environment.channels == (Channel.parse("https://toy.invalid"),)
     assert not plan.compiles_torch
     assert {item.package.python for item in plan.items} == {None, "3.12"}
     assert not isinstance(plan.isolation, IsolationError)

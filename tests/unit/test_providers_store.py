@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from groundwork.channel import Channel
 from groundwork.channel_folder import listed_hashes
 from groundwork.errors import OutOfSpaceError, ProviderError
 from groundwork.files import sha256
@@ -133,7 +134,9 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     only_planned = planned(tmp_path / "planned", packages, "linux-64")
     assert not list(only_planned.rglob("*.conda"))
     solved = [
-        solving.environment(["thing"], Environment(channels=(channel,), pythons=()), "linux-64", "it")
+        solving.environment(
+            ["thing"], Environment(channels=(Channel.of_folder(channel),), pythons=()), "linux-64", "it"
+        )
         for channel in (store.channel(packages, "linux-64"), only_planned)
     ]
     assert solved[0] == solved[1]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tiny import Tiny, build_with, make_channel
 
+from groundwork.channel import Channel
 from groundwork.machine import machine_platform
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
@@ -54,12 +55,16 @@ def started(tiny: Tiny, isolation: Isolation, **choices: Any) -> Iterator[RunCon
 @pytest.mark.parametrize("spelling", ["path", "url", "text"])
 def test_a_folder_of_packages_is_mounted_whatever_its_spelling(tiny: Tiny, spelling: str) -> None:
     folder = tiny.channel
-    spelled: dict[str, Path | str] = {"path": folder, "url": folder.as_uri(), "text": str(folder)}
-    channel = spelled[spelling]
+    spelled = {
+        "path": Channel.of_folder(folder),
+        "url": Channel.parse(folder.as_uri()),
+        "text": Channel.parse(str(folder)),
+    }
+    channels = (spelled[spelling], Channel.parse("https://c.example/x"))
     with started(tiny, Bubblewrap(root=Path("/"))) as run:
         options = run.plan.options
         attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
-        place = make_place(attempt, recipe=options.recipe, channels=(channel, "https://c.example/x"))
+        place = make_place(attempt, recipe=options.recipe, channels=channels)
     assert place.channels == ("file:///opt/megabuild/channel0", "https://c.example/x")
     assert [mount.source for mount in place.mounts if mount.target.endswith("/channel0")] == [folder]
 

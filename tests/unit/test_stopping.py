@@ -18,6 +18,7 @@ import pytest
 
 from command_line.run_command import Invocation, outcome
 from groundwork import interrupts
+from groundwork.channel import Channel
 from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each
@@ -64,7 +65,7 @@ def test_a_signal_during_a_solve_is_not_a_missing_package() -> None:
         channel = f"http://127.0.0.1:{silent.getsockname()[1]}/channel"
         with pytest.raises(KeyboardInterrupt), signalled(signal.SIGTERM, 0.5):
             solving.environment(
-                ["python"], Environment(channels=(channel,), pythons=()), "linux-64", "staging"
+                ["python"], Environment(channels=(Channel.parse(channel),), pythons=()), "linux-64", "staging"
             )
 
 

@@ -15,6 +15,7 @@ from calling import call
 from tiny import make_channel, make_package, publish
 
 from command_line.run_command import Invocation
+from groundwork.channel import Channel
 from groundwork.errors import BusyError, ConfigError, PreflightError, ProviderError, UsageError
 from groundwork.machine import machine_platform
 from megabuild import environments
@@ -50,13 +51,16 @@ def output(world: Path, tmp_path: Path) -> Path:
     for name in ("output", "beside1", "beside2"):
         shutil.copytree(world / name, tmp_path / name)
     for number in (1, 2):
-        published.note_channels(tmp_path / "output" / "packages" / NAME, (tmp_path / f"beside{number}",))
+        published.note_channels(
+            tmp_path / "output" / "packages" / NAME, [Channel.of_folder(tmp_path / f"beside{number}")]
+        )
     return tmp_path / "output"
 
 
 def make(folder: Path, output: Path, *specs: str, more: Sequence[Path] = ()) -> list[str]:
     """Make an environment, and return the progress lines."""
-    solution = environments.solve(output / "packages" / NAME, specs, more=more)
+    channels = [Channel.of_folder(folder) for folder in more]
+    solution = environments.solve(output / "packages" / NAME, specs, more=channels)
     lines: list[object] = []
     environments.create(folder, solution, cache=output.parent / "cache", report=lines.append)
     return [*map(str, lines)]

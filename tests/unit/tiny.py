@@ -20,6 +20,7 @@ from rattler.index import index_fs
 from rattler_build import assemble_package
 from small_files import write
 
+from groundwork.channel import Channel
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.isolation.engine import Engine
@@ -167,8 +168,12 @@ class Made(Provider):
 
 
 def provider(channel: Path | str, **changes: Any) -> Callable[[ProviderRequest], Provider]:
-    """Return a choice of a provider that has made its environment already."""
-    environment = Environment(channels=(channel,), **{"pythons": ("3.11", "3.12"), **changes})
+    """Return a choice of a provider that has made its environment already; a path is a channel of this machine."""
+    if isinstance(channel, Path):
+        made = Channel.of_folder(channel, this_machine=True)
+    else:
+        made = Channel.parse(channel)
+    environment = Environment(channels=(made,), **{"pythons": ("3.11", "3.12"), **changes})
     return lambda request: Made(request, environment)
 
 

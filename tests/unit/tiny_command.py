@@ -12,6 +12,7 @@ from tiny import Made, Tiny
 
 from command_line import build as command
 from command_line.run_command import Invocation, run
+from groundwork.channel import Channel
 from megabuild.plan import planning
 from megabuild.providers.environment import Environment, Pending, ProviderRequest
 from megabuild.providers.local.package import LocalPackage
@@ -52,7 +53,10 @@ class Packing(Made):
 
 def choose_provider(request: ProviderRequest) -> Provider:
     """Return the provider that packs."""
-    return Packing(request, Environment(channels=(HERE.channel,), pythons=("3.11", "3.12")))
+    return Packing(
+        request,
+        Environment(channels=(Channel.of_folder(HERE.channel, this_machine=True),), pythons=("3.11", "3.12")),
+    )
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rattler_build import assemble_package
 from small_files import write
 from tiny import make_channel, publish
 
+from groundwork.channel import Channel
 from megabuild.store import published
 
 CONFIG = "linux_64_cpu_debian"
@@ -147,5 +148,5 @@ def make(folder: Path, accelerator: str = "cpu") -> Path:
     ]
     output = folder / "output"
     publish(output / "packages" / CONFIG, made)
-    published.note_channels(output / "packages" / CONFIG, (beside,))
+    published.note_channels(output / "packages" / CONFIG, [Channel.of_folder(beside)])
     return output

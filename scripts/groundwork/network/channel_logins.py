@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from groundwork import redact
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -54,26 +55,26 @@ class Login:
 class Channels:
     """Channels by priority, without credentials, and the credentials that their addresses had."""
 
-    addresses: tuple[Path | str, ...]
+    by_priority: tuple[Channel, ...]
     logins: tuple[Login, ...] = ()
 
 
-def separate_logins(given: Iterable[Path | str]) -> Channels:
+def separate_logins(given: Iterable[Channel]) -> Channels:
     """Separate channels' addresses from their credentials.
 
     Raises UsageError: An address has a query or fragment, which rattler ignores.
     """
-    addresses: list[Path | str] = []
+    channels: list[Channel] = []
     logins: list[Login] = []
     for channel in given:
-        if isinstance(channel, Path):
-            addresses.append(channel)
+        if channel.folder is not None:
+            channels.append(channel)
             continue
-        login = _login_of(channel)
-        addresses.append(login.address)
+        login = _login_of(channel.address)
+        channels.append(replace(channel, address=login.address))
         if login.user or login.token:
             logins.append(login)
-    return Channels(addresses=tuple(addresses), logins=tuple(logins))
+    return Channels(by_priority=tuple(channels), logins=tuple(logins))
 
 
 def _login_of(url: str) -> Login:
@@ -108,7 +109,7 @@ def logins_of_alias(environ: Mapping[str, str]) -> tuple[Login, ...]:
     alias = environ.get("CONDA_CHANNEL_ALIAS", "").strip().rstrip("/")
     if "://" not in alias:
         return ()
-    channels = separate_logins([f"{alias}/channel"])
+    channels = separate_logins([Channel.parse(f"{alias}/channel")])
     return tuple(replace(login, address=login.address.removesuffix("/channel")) for login in channels.logins)
 
 
@@ -142,8 +143,8 @@ def credentials_file(channels: Channels, environ: Mapping[str, str], *, tokens: 
     """
     entries = _of_addresses(channels, tokens=tokens)
     own = _read_own_file(environ)
-    for address in channels.addresses:
-        host = isinstance(address, str) and urlsplit(address).hostname
+    for channel in channels.by_priority:
+        host = urlsplit(channel.url).hostname
         if not host or host in own:
             continue
         found = _find_in_netrc(host, environ)

@@ -18,7 +18,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
 from megabuild.plan.options import MODEL, Options
-from megabuild.providers.environment import Environment, folder_of
+from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 
 
@@ -119,7 +119,7 @@ def _has_network(environment: Environment) -> bool:
     """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
     if os.environ.get("CCACHE_REMOTE_STORAGE"):
         return True
-    if not all(folder_of(channel) for channel in environment.channels):
+    if not all(channel.folder for channel in environment.channels):
         return True
     return environment.overrides.get("torch_source") not in ((MODEL,), ("debian",))
 

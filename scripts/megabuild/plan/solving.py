@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
-from rattler import Channel, ChannelPriority, Client, Gateway, RepoDataRecord, VirtualPackage, solve
+import rattler
+from rattler import ChannelPriority, Client, Gateway, RepoDataRecord, VirtualPackage, solve
 from rattler.exceptions import GatewayError, InvalidMatchSpecError
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
@@ -31,12 +31,12 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
     The sha256 is the file's. For a package made on this machine it is over the inputs: these outlive the file.
     """
     remedy = "change the requirement in the recipe, or build another config"
-    channels = Channels(addresses=given.channels, logins=given.logins)
+    channels = Channels(by_priority=given.channels, logins=given.logins)
     records = solved(specs, channels, platform, virtual=given.virtual_packages, what=what, remedy=remedy)
     keys: dict[str, str] = {}
     for channel in given.channels:
-        if isinstance(channel, Path):
-            keys |= package_keys(channel)
+        if channel.folder:
+            keys |= package_keys(channel.folder)
     packages = {}
     for record in records:
         sha256 = record.sha256.hex() if record.sha256 else ""
@@ -65,7 +65,7 @@ def solved(
     try:
         return asyncio.run(
             solve(
-                [_channel(address) for address in channels.addresses],
+                [rattler.Channel(channel.url) for channel in channels.by_priority],
                 list(specs),
                 gateway=Gateway(cache_dir=cache / CHANNEL_INDEXES, client=client),
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
@@ -84,10 +84,6 @@ def solved(
         raise of_text(reason) or PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
 
 
-def _channel(address: Path | str) -> Channel:
-    return Channel(address.absolute().as_uri() if isinstance(address, Path) else address)
-
-
 def _one_line(error: Exception) -> str:
     return redact.text(" ".join(str(error).split()))
 
@@ -99,13 +95,14 @@ def _fault_of_channel(
     reason = _one_line(error)
     faulty = "a channel"
     cache = cache_folder(os.environ) / CHANNEL_INDEXES
-    for address in channels.addresses:
-        names = Gateway(cache_dir=cache, client=client).names([_channel(address)], [platform, "noarch"])  # type: ignore[list-item]
+    for channel in channels.by_priority:
+        single = [rattler.Channel(channel.url)]
+        names = Gateway(cache_dir=cache, client=client).names(single, [platform, "noarch"])  # type: ignore[list-item]
         try:
             asyncio.run(names)
         except GatewayError as own:
             reason = _one_line(own)
-            faulty = str(address)
+            faulty = channel.address
             break
     return of_text(reason) or ChannelError(
         f"channel {faulty} cannot be read: {reason}",

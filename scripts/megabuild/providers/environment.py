@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from groundwork.channel import Channel
 from groundwork.network.channel_logins import Login
-from groundwork.network.index import local_path
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage
@@ -38,9 +38,8 @@ class Pending:
 class Environment:
     """Everything a build needs in addition to the recipe and the config."""
 
-    #: Conda channels by priority: the folder of a local channel, or a URL without credentials. Empty in the plan of a
-    #: Debian root that is not made yet.
-    channels: tuple[Path | str, ...]
+    #: By priority, without credentials. Empty in the plan of a Debian root that is not made yet.
+    channels: tuple[Channel, ...]
     #: Pythons of the config that can be built here, such as "3.12" or "3.13t".
     pythons: tuple[str, ...]
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
@@ -64,16 +63,7 @@ class Environment:
     @property
     def local(self) -> bool:
         """Whether compilers and glibc come from this machine or `root`, not from a channel for old systems."""
-        return any(isinstance(channel, Path) for channel in self.channels)
-
-
-def folder_of(channel: Path | str) -> Path | None:
-    """Return the folder of a channel on this machine, named by its path or by a ``file://`` URL; else None."""
-    if isinstance(channel, Path):
-        return channel
-    if channel.startswith("file://"):
-        return Path(local_path(channel))
-    return Path(channel) if channel.startswith("/") else None
+        return any(channel.this_machine for channel in self.channels)
 
 
 def virtual_gpu(config: Config) -> dict[str, str]:

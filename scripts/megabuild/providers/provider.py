@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
+from groundwork.channel import Channel
 from groundwork.errors import ProviderError
 from groundwork.machine import machine_platform
 from groundwork.network.wheel_contents import noted
@@ -163,7 +164,7 @@ class LocalProvider(Provider):
             names = ", ".join(channel.by_name)
             notes.append(f"not in the catalogue, taken from pip's indexes by name: {names}")
         return Environment(
-            channels=(channel.path,),
+            channels=(Channel.of_folder(channel.path, this_machine=True),),
             pythons=tuple(pythons),
             overrides=overrides,
             virtual_packages=virtual_gpu(self.request.config),

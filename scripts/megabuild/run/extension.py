@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from groundwork import channel_folder, files
+from groundwork.channel import Channel
 from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
@@ -98,7 +99,7 @@ def _describe(task: Task, attempt: Attempt, *, planned: Sequence[str]) -> tuple[
     more = {key: Path(value.removeprefix("file://")) for key, value in local.items()}
     if task.wheel is not None:
         more["wheel"] = task.wheel.parent
-    channels = (plan.options.state / _TORCH, *plan.environment.channels)
+    channels = (Channel.of_folder(plan.options.state / _TORCH), *plan.environment.channels)
     sandbox = make_place(attempt, recipe=task.recipe, channels=channels, more=more)
     overrides = dict(task.overrides)
     for key, value in local.items():

@@ -11,6 +11,7 @@ from functools import partial
 from rattler import MatchSpec
 
 from groundwork import channel_folder, files
+from groundwork.channel import Channel
 from groundwork.errors import PackageTestError
 from groundwork.jobs import Budget
 from groundwork.text import Sign, duration
@@ -90,7 +91,7 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     for path in [*copies, *published]:
         files.link(path, channel / path.parent.name / path.name)
     channel_folder.write_index(channel, plan.options.config.platform)
-    channels = (channel, *plan.environment.channels)
+    channels = (Channel.of_folder(channel), *plan.environment.channels)
     sandbox = make_place(attempt, recipe=plan.options.recipe, channels=channels)
     inside = f"{sandbox.channels[0].removeprefix('file://')}/{package.subdir}/{package.file_name}"
     job = make_job(attempt, sandbox, JobPart(tests=[inside]), overrides=plan.environment.overrides)

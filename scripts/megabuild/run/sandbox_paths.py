@@ -14,6 +14,7 @@ import rattler_build
 
 import megabuild
 from groundwork import files
+from groundwork.channel import Channel
 from groundwork.network import certificates
 from groundwork.network.channel_logins import Channels, credentials_file
 from megabuild.configs.overrides import chosen
@@ -21,7 +22,6 @@ from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
-from megabuild.providers.environment import folder_of
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
@@ -52,7 +52,7 @@ def make_place(
     attempt: Attempt,
     *,
     recipe: Path,
-    channels: Sequence[Path | str],
+    channels: Sequence[Channel],
     more: Mapping[str, Path] = MappingProxyType({}),
     written: Sequence[str] = (),
     heavy_jobs: int = 0,
@@ -76,7 +76,7 @@ def make_place(
     objects = mounts.add("ccache", options.objects_folder(isolation), writable=True)
     write_launcher(state, inside=state_inside, folder=objects, heavy_jobs=heavy_jobs)
     recipes = mounts.add("recipe", options.recipes)
-    given = Channels(addresses=tuple(channels), logins=plan.environment.logins)
+    given = Channels(by_priority=tuple(channels), logins=plan.environment.logins)
     source = plan.environment.source
     sandbox = Place(
         isolation=isolation,
@@ -101,15 +101,15 @@ def make_place(
     return sandbox
 
 
-def _mount_channels(mounts: _Mounts, channels: Sequence[Path | str]) -> list[str]:
+def _mount_channels(mounts: _Mounts, channels: Sequence[Channel]) -> list[str]:
     """Mount the folders among the channels; return the URLs of all, as rattler-build sees them."""
     urls = []
     for number, channel in enumerate(channels):
-        folder = folder_of(channel)
-        if folder is None:
-            urls.append(str(channel))
+        if channel.folder is None:
+            urls.append(channel.url)
         else:
-            urls.append(f"file://{mounts.add(f'channel{number}', folder.resolve())}")
+            path = mounts.add(f"channel{number}", channel.folder.resolve())
+            urls.append(f"file://{path}")
     return urls
 
 

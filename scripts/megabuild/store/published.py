@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from groundwork import channel_folder, files
+from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
 from groundwork.network.channel_logins import separate_logins
 from megabuild.engine import archive
@@ -53,25 +54,26 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
     return inside
 
 
-def channels_beside(channel: Path) -> list[tuple[Path | str, ...]]:
+def channels_beside(channel: Path) -> list[tuple[Channel, ...]]:
     """Return the lists recorded by :func:`note_channels`, the latest first, without lists of missing folders."""
     try:
         lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
     found = []
-    for names in lists:
-        channels = tuple(_channel(name) for name in names)
-        if all(isinstance(channel, str) or channel.is_dir() for channel in channels):
+    for addresses in lists:
+        channels = tuple(map(Channel.parse, addresses))
+        if all(map(_exists, channels)):
             found.append(channels)
     return found
 
 
-def _channel(name: str) -> Path | str:
-    return name if "://" in name else Path(name)
+def _exists(channel: Channel) -> bool:
+    """Return whether a channel is on a server, or its folder exists."""
+    return channel.folder is None or channel.folder.is_dir()
 
 
-def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
+def note_channels(channel: Path, beside: Sequence[Channel]) -> None:
     """Record the further channels that a published channel's packages were made with, in order of priority.
 
     Lists of former runs are kept: runs for other Pythons may have used other channels.
@@ -80,11 +82,11 @@ def note_channels(channel: Path, beside: Sequence[Path | str]) -> None:
         return
     lists: list[list[str]] = []
     # earlier versions recorded credentials, too
-    former = [separate_logins(names).addresses for names in channels_beside(channel)]
+    former = [separate_logins(channels).by_priority for channels in channels_beside(channel)]
     for channels in (beside, *former):
-        names = [str(name) for name in channels]
-        if names not in lists:
-            lists.append(names)
+        addresses = [item.address for item in channels]
+        if addresses not in lists:
+            lists.append(addresses)
     files.write(channel / _BESIDE, msgspec.json.encode(lists), mode=0o644)
 
 

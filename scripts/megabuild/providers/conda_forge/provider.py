@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from groundwork import redact
+from groundwork.channel import Channel
 from groundwork.errors import ProviderError
 from groundwork.network.channel_logins import separate_logins
 from groundwork.network.client import channel_url, why_channel_unreachable
@@ -41,7 +42,7 @@ class CondaForgeProvider(Provider):
         entries = config.variant.get(CHANNELS, ("conda-forge",))
         names = [name.strip() for entry in entries for name in entry.split(",")]
         given = {name: channel_url(name) for name in names}
-        channels = separate_logins(given.values())
+        channels = separate_logins(map(Channel.parse, given.values()))
         for name, url in given.items():
             if reason := why_channel_unreachable(url):
                 raise ChannelError(
@@ -49,7 +50,7 @@ class CondaForgeProvider(Provider):
                     "set CONDA_CHANNEL_ALIAS to a mirror",
                 )
         return Environment(
-            channels=channels.addresses,
+            channels=channels.by_priority,
             logins=channels.logins,
             pythons=config.pythons,
             virtual_packages=virtual_gpu(config),

@@ -1,0 +1,36 @@
+"""A conda channel: on a server, or in a folder of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Channel:
+    """A conda channel."""
+
+    address: str  #: as it was given: a URL or a path
+    folder: Path | None = None  #: the channel itself, whatever the spelling of its address; None: on a server
+    #: whether its compilers and C library are those of this machine or of a root folder, not of an old system
+    this_machine: bool = False
+
+    @classmethod
+    def of_folder(cls, folder: Path, *, this_machine: bool = False) -> Channel:
+        """Return the channel in a folder, which may be missing."""
+        return cls(address=str(folder), folder=folder, this_machine=this_machine)
+
+    @classmethod
+    def parse(cls, address: str) -> Channel:
+        """Return the channel at a URL (``file://`` for a folder) or a path."""
+        if address.startswith("file://"):
+            return cls(address=address, folder=Path(unquote(urlsplit(address).path)))
+        if "://" in address:
+            return cls(address=address)
+        return cls.of_folder(Path(address))
+
+    @property
+    def url(self) -> str:
+        """Its address as a URL."""
+        return self.folder.absolute().as_uri() if self.folder else self.address

@@ -18,6 +18,7 @@ from groundwork.errors import IsolationError
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap, no_user_namespaces
 from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
 
 STATE = "/opt/megabuild/state"
 RECIPE = "/opt/megabuild/recipe"
@@ -40,7 +41,9 @@ def isolation(
         for name, value in environment.items():
             patch.setenv(name, value)
         image = tiny_image(request.param, environment)
-        yield working(Container(name=request.param, image=image, made_here="make it", network=False))
+        yield working(
+            Container(engine=Engine(request.param), image=image, made_here="make it", network=False)
+        )
 
 
 def test_root_inside_is_no_root_outside(isolation: Isolation, mounts: Sequence[Mount]) -> None:

@@ -64,7 +64,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
             for variable, value in request.getfixturevalue("podman_image").items():
                 patch.setenv(variable, value)
             made_here = "make it with rehearsal/image/make-image.sh podman"
-            working(Container(name=name, image=rehearsal_image(), network=False, made_here=made_here))
+            working(
+                Container(engine=Engine(name), image=rehearsal_image(), network=False, made_here=made_here)
+            )
         else:
             working(Bubblewrap(root=Path("/"), network=False))
         yield name

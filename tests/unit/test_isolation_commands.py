@@ -18,11 +18,12 @@ from megabuild.isolation import container as container_module
 from megabuild.isolation.base import Host, Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
 
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
 OWN = f"1007:{os.getgid()}"
 MACHINE = Bubblewrap(root=Path("/"))
-PODMAN = Container(name="podman", image="i")
+PODMAN = Container(engine=Engine.PODMAN, image="i")
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def following(command: Sequence[str], option: str) -> list[str]:
 
 
 def docker(image: str = "image", **more: Any) -> Container:
-    return Container(name="docker", image=image, **more)
+    return Container(engine=Engine.DOCKER, image=image, **more)
 
 
 def test_a_container_has_a_name_an_init_no_terminal_and_no_secret_in_its_arguments(
@@ -91,7 +92,7 @@ def test_files_belong_to_the_caller_with_every_kind_of_engine(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(os, "getuid", lambda: 1007)
     install(programs, name, f"echo '{info}'")
-    container = Container(name=name, image=image)
+    container = Container(engine=Engine(name), image=image)
     command = run_command(container)
     assert following(command, "--user") == [user]
     assert ("--userns=keep-id" in command) == keeps
@@ -222,7 +223,7 @@ def test_check_names_what_is_wrong(
     if info:
         install(programs, name, info)
     with pytest.raises(IsolationError, match=words) as refused:
-        Container(name=name, image="image", made_here="make it").check()
+        Container(engine=Engine(name), image="image", made_here="make it").check()
     assert refused.value.remedy
 
 

@@ -115,7 +115,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             channels=(Channel.parse("none"),), pythons=(), root=tmp_path / "root", source=tmp_path / "source",
             overrides=overrides or {},
         )  # fmt: skip
-        isolation = Host() if host else Container(name="podman", image=image)
+        isolation = Host() if host else Container(engine=Engine.PODMAN, image=image)
         part, _ = parts(recipe)
         assert part is not None
         return fingerprint.staging_inputs(part, options, planned, environment, isolation)
@@ -639,7 +639,7 @@ def test_names_of_runs_and_caches_tell_builds_apart() -> None:
 @pytest.mark.parametrize("kind", ["objects", "unpacked"])
 def test_builds_on_the_host_share_no_cache_with_isolated_ones(kind: str) -> None:
     folder_of = getattr(options(), f"{kind}_folder")
-    on_host, isolated = folder_of(Host()), folder_of(Container(name="podman", image="image"))
+    on_host, isolated = folder_of(Host()), folder_of(Container(engine=Engine.PODMAN, image="image"))
     assert on_host != isolated == folder_of(Bubblewrap(root=Path("/")))
     assert {on_host.name, isolated.name} == set(getattr(options(), f"{kind}_names"))
 
@@ -662,7 +662,8 @@ def test_trees_in_different_places_are_different() -> None:
     """Objects contain paths; compilers and libraries may be those of the image."""
     places = [
         Host().place("/a"), Host().place("/b"), Bubblewrap(root=Path("/")).place("/a"),
-        Container(name="podman", image="one").place("/a"), Container(name="podman", image="two").place("/a"),
+        Container(engine=Engine.PODMAN, image="one").place("/a"),
+        Container(engine=Engine.PODMAN, image="two").place("/a"),
     ]  # fmt: skip
     assert len({*places}) == len(places)
 

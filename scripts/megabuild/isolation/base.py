@@ -35,9 +35,14 @@ class Mount:
 class Isolation(ABC):
     """An environment in which commands run."""
 
-    name: str  #: the engine's
+    engine: Engine
     #: Whether commands see this machine's own programs, certificates and paths.
     is_host: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self.engine.value
 
     @abstractmethod
     def check(self) -> None:
@@ -96,7 +101,7 @@ class Isolation(ABC):
 class Host(Isolation):
     """Runs commands directly, with the caller's environment plus ``env``."""
 
-    name: str = Engine.HOST.value
+    engine: Engine = Engine.HOST
     is_host: ClassVar[bool] = True
 
     def check(self) -> None:
@@ -114,7 +119,8 @@ class Host(Isolation):
         self, argv: Sequence[str], *, mounts: Sequence[Mount], cwd: str, name: str
     ) -> Sequence[str]:
         """Return a line for the user's own terminal: on the host, a build could reach it in any case."""
-        return [f"exec {shlex.join(self.command(argv, mounts=mounts, env={}, cwd=cwd, name=name))}"]
+        command = self.command(argv, mounts=mounts, env={}, cwd=cwd, name=name)
+        return [f"exec {shlex.join(command)}"]
 
     def path(self, target: str, source: Path) -> str:
         return str(source)
@@ -125,8 +131,10 @@ class Host(Isolation):
 
 def last_line(output: str) -> str:
     """Return the last non-blank line of a program's output."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
+    for line in reversed(output.splitlines()):
+        if line.strip():
+            return line.strip()
+    return "no message"
 
 
 def ask(
@@ -149,9 +157,12 @@ def ask(
 
 def require_version(program: str, version: str, oldest: str) -> None:
     """Raise IsolationError if a program is too old or its version is unknown."""
-    has, needs = ([int(part) for part in re.findall(r"\d+", text)[:3]] for text in (version, oldest))
-    if has < needs:
+    if _numbers(version) < _numbers(oldest):
         raise IsolationError(
             f"{program} {version or '(unknown version)'} is too old: megabuild needs {oldest} or newer",
             f"install a newer {program}, or choose another engine with --engine",
         )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]

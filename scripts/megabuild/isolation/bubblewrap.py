@@ -29,12 +29,15 @@ from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_v
 from megabuild.isolation.engine import Engine
 
 _OLDEST = "0.4"
-_MACHINE, _ETC = Path("/"), Path("/etc")
+_MACHINE = Path("/")
+_ETC = Path("/etc")
 _SYSTEM = re.compile(r"bin|sbin|lib\w*|usr|etc|opt|nix|gnu")
 # Created inside; only /sys is the machine's own, because OpenBLAS and PyTorch's cpuinfo read the CPUs there.
 _NOT_FROM_ROOT = frozenset({"dev", "proc", "run", "sys", "tmp"})
 #: The kernel lets root write these without any capability. core_pattern names a program that it runs outside.
 _OF_THE_KERNEL = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
+#: Permissions with which every user can read a folder's files.
+_OPEN_FOLDER = stat.S_IROTH | stat.S_IXOTH
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REMEDY = "install bubblewrap (Debian: apt-get install bubblewrap), or choose another engine with --engine"
 
@@ -45,12 +48,12 @@ class Bubblewrap(Isolation):
 
     root: Path  #: Folder that becomes ``/``, read-only.
     network: bool = True  #: Whether the command may use the network.
-    name: str = Engine.BUBBLEWRAP.value
+    engine: Engine = Engine.BUBBLEWRAP
 
     def check(self) -> None:
         """Check bubblewrap's version, the root folder, and whether this user may create namespaces."""
         require_version("bubblewrap", _run([_program(), "--version"]).stdout, _OLDEST)
-        trial = _run(self.command(["/usr/bin/env"], mounts=(), env={}, cwd="/", name="check"))
+        trial = _run(self._command(["/usr/bin/env"], (), "/", terminal=()))
         if trial.returncode != 0:
             raise IsolationError(
                 f"bubblewrap: cannot create a namespace: {last_line(trial.stderr)}",
@@ -82,24 +85,29 @@ class Bubblewrap(Isolation):
         command += no_user_namespaces(program)
         if not self.network:
             command.append("--unshare-net")
-        try:
-            command += _tree(self.root, PurePosixPath("/"), [PurePosixPath(mount.target) for mount in mounts])
-            if self.root == _MACHINE:
-                command += _hidden()
-        except OSError as error:
-            raise IsolationError(
-                f"the root folder cannot be read: {error}",
-                "delete the config's root folder: the next build recreates it as this user",
-            ) from error
+        command += self._root_options(mounts)
         command += ["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys"]
         for path in _OF_THE_KERNEL:
             command += ["--ro-bind-try", path, path]
         command += ["--tmpfs", "/run", "--tmpfs", "/tmp"]
         # Shorter targets first: a mount inside another must come after it.
         for mount in sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
-            bind = "--bind" if mount.writable else "--ro-bind"
-            command += [bind, str(mount.source.resolve()), mount.target]
+            option = "--bind" if mount.writable else "--ro-bind"
+            command += [option, str(mount.source.resolve()), mount.target]
         return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+
+    def _root_options(self, mounts: Sequence[Mount]) -> list[str]:
+        targets = [PurePosixPath(mount.target) for mount in mounts]
+        try:
+            options = list(_tree(self.root, PurePosixPath("/"), targets))
+            if self.root == _MACHINE:
+                options += _hidden()
+        except OSError as error:
+            raise IsolationError(
+                f"the root folder cannot be read: {error}",
+                "delete the config's root folder: the next build recreates it as this user",
+            ) from error
+        return options
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """Return ``env`` without the caller's environment, with defaults for PATH and HOME."""
@@ -107,11 +115,12 @@ class Bubblewrap(Isolation):
 
     def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
         """Recognise a missing program and bwrap's own errors."""
-        if returncode == 1 and last_line(output).startswith("bwrap: execvp "):
-            returncode = 127
-        elif returncode == 1 and last_line(output).startswith("bwrap: "):
-            return IsolationError(f"bubblewrap: refused to start: {last_line(output)}", _REMEDY)
-        return super().failure(returncode, output=output)
+        message = last_line(output)
+        if returncode != 1 or not message.startswith("bwrap: "):
+            return super().failure(returncode, output=output)
+        if message.startswith("bwrap: execvp "):
+            return super().failure(127, output=output)
+        return IsolationError(f"bubblewrap: refused to start: {message}", _REMEDY)
 
 
 def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> Iterator[str]:
@@ -121,20 +130,24 @@ def _tree(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath])
     """
     for entry in sorted(folder.iterdir()):
         target = inside / entry.name
-        if len(target.parts) == 2 and entry.name in _NOT_FROM_ROOT:
+        is_top = len(target.parts) == 2
+        if is_top and entry.name in _NOT_FROM_ROOT:
             continue
         if folder == _MACHINE and not _SYSTEM.fullmatch(entry.name):
             continue
-        missing = [
-            t for t in targets if target in t.parents and not (folder / t.relative_to(inside)).exists()
-        ]
         if entry.is_symlink():
             yield from ("--symlink", str(entry.readlink()), str(target))
-        elif missing and entry.is_dir():
+        elif entry.is_dir() and _lacks_mount_point(entry, target, targets):
             yield from ("--dir", str(target))
             yield from _tree(entry, target, targets)
         else:
             yield from ("--ro-bind", str(entry.resolve()), str(target))
+
+
+def _lacks_mount_point(folder: Path, inside: PurePosixPath, targets: Sequence[PurePosixPath]) -> bool:
+    """Return whether a mount below ``inside`` has no mount point in the folder that becomes it."""
+    below = [target.relative_to(inside) for target in targets if inside in target.parents]
+    return any(not (folder / path).exists() for path in below)
 
 
 def _hidden() -> Iterator[str]:
@@ -147,19 +160,24 @@ def _hidden() -> Iterator[str]:
         for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
             if entry.is_symlink():
                 continue
-            folder = entry.is_dir()
-            needed = stat.S_IROTH | (stat.S_IXOTH if folder else 0)
-            if entry.stat().st_mode & needed == needed:
-                folders += [Path(entry.path)] if folder else []
+            mode = entry.stat().st_mode
+            if not entry.is_dir():
+                if not mode & stat.S_IROTH:
+                    yield from ("--ro-bind", "/dev/null", entry.path)
+            elif mode & _OPEN_FOLDER == _OPEN_FOLDER:
+                folders.append(Path(entry.path))
             else:
-                yield from ("--tmpfs", entry.path) if folder else ("--ro-bind", "/dev/null", entry.path)
+                yield from ("--tmpfs", entry.path)
 
 
 @functools.cache
 def no_user_namespaces(program: str) -> tuple[str, ...]:
     """Return bwrap's options that forbid user namespaces inside, or none if bwrap does not support them."""
     options = ("--unshare-user", "--disable-userns")
-    return options if _run([program, *options, "--ro-bind", "/", "/", "true"]).returncode == 0 else ()
+    trial = _run([program, *options, "--ro-bind", "/", "/", "true"])
+    if trial.returncode != 0:
+        return ()
+    return options
 
 
 def _program() -> str:

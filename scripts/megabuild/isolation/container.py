@@ -19,20 +19,22 @@ from pathlib import Path
 
 from groundwork.errors import IsolationError, MegabuildError
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_version
+from megabuild.isolation.engine import Engine
 
 # docker: `run --pull`; podman: `--userns=keep-id`, `run --pull=never` and `--init` together.
-_OLDEST = {"docker": "20.10", "podman": "3.0"}
+_OLDEST = {Engine.DOCKER: "20.10", Engine.PODMAN: "3.0"}
 _ANSWER_SECONDS = 5.0
 _REMOVAL_SECONDS = 30.0
 _INFO_FORMAT = {
-    "docker": "{{.ServerVersion}} {{.SecurityOptions}}",
-    "podman": "{{.Version.Version}} rootless={{.Host.Security.Rootless}}",
+    Engine.DOCKER: "{{.ServerVersion}} {{.SecurityOptions}}",
+    Engine.PODMAN: "{{.Version.Version}} rootless={{.Host.Security.Rootless}}",
 }
 _REMEDY = (
     "install and start docker (Debian: docker.io) or podman, check it with `docker info` or `podman info`,"
     " or choose another engine with --engine"
 )
-_ENGINE_ERROR, _NOT_RUN = 125, 126
+_ENGINE_ERROR = 125
+_NOT_RUN = 126
 #: podman sets higher limits than the caller's, which a container around it may forbid.
 _LIMITS = '[containers] default_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]'
 #: An error of the OCI runtime itself, such as a limit that it may not set; not a program that the image lacks.
@@ -49,7 +51,7 @@ _CLIENT_READS_PREFIX = ("DOCKER_", "CONTAINER", "XDG_")
 class Container(Isolation):
     """Runs each command in a new container, which is removed when the command ends."""
 
-    name: str  #: The engine: ``docker`` or ``podman``.
+    engine: Engine  #: docker or podman
     image: str  #: Image in which commands run.
     network: bool = True  #: Whether the command may use the network.
     #: Hint if the image is missing. Set only for images built on this machine, which are never pulled.
@@ -58,11 +60,11 @@ class Container(Isolation):
     @cached_property
     def _rootless(self) -> bool:
         """Whether root inside a container is an ordinary user outside; also checks the engine's version."""
-        answer = self._ask("info", "--format", _INFO_FORMAT[self.name])
+        answer = self._ask("info", "--format", _INFO_FORMAT[self.engine])
         if answer.returncode != 0:
             raise IsolationError(f"{self.name}: cannot be reached: {last_line(answer.stderr)}", _REMEDY)
         version, _, security = answer.stdout.strip().partition(" ")
-        require_version(self.name, version, _OLDEST[self.name])
+        require_version(self.name, version, _OLDEST[self.engine])
         return "name=rootless" in security or "rootless=true" in security
 
     def check(self) -> None:
@@ -81,7 +83,8 @@ class Container(Isolation):
         self, argv: Sequence[str], *, mounts: Sequence[Mount], cwd: str, name: str
     ) -> Sequence[str]:
         """Return a line with the engine's own terminal."""
-        return [f"exec {shlex.join(self._command(argv, mounts, {}, cwd, name, terminal=('--tty',)))}"]
+        command = self._command(argv, mounts, {}, cwd, name, terminal=("--tty",))
+        return [f"exec {shlex.join(command)}"]
 
     def _command(
         self,
@@ -96,21 +99,31 @@ class Container(Isolation):
         command = [self.name, "run", "--rm", "--init", *terminal, "--interactive"]
         command += ["--name", name, "--workdir", cwd]
         # megabuild keeps the output; the engine would store hours of compiler output a second time.
-        command += ["--log-driver", "none", "--pull", "never" if self.made_here else "missing"]
-        command += [] if self.network else ["--network", "none"]
-        # Rootless podman keeps the user's id inside only with keep-id; rootless docker shows the user as root.
-        # conda-forge's images start as root and switch to HOST_USER_ID themselves.
-        if self._rootless and self.name == "podman":
-            command.append("--userns=keep-id")
-        as_root = self._changes_user_itself or (self._rootless and self.name == "docker")
-        command += ["--user", "0:0" if as_root else f"{os.getuid()}:{os.getgid()}"]
-        if _SELINUX.is_file() and _SELINUX.read_text().strip() == "1":
+        command += ["--log-driver", "none"]
+        command += ["--pull", "never" if self.made_here else "missing"]
+        if not self.network:
+            command += ["--network", "none"]
+        command += self._user_options()
+        if _enforces_selinux():
             command += ["--security-opt", "label=disable"]  # relabelling would change the user's own files
         for mount in mounts:
             command += ["--mount", _bind(mount)]
         for variable, value in self._inside(env).items():
-            command += ["--env", f"{variable}={value}" if _client_reads(variable) else variable]
+            if _client_reads(variable):
+                command += ["--env", f"{variable}={value}"]
+            else:
+                command += ["--env", variable]
         return [*command, self.image, *argv]
+
+    def _user_options(self) -> list[str]:
+        """Return the options that keep the user's id inside; conda-forge's images change to it themselves."""
+        user = f"{os.getuid()}:{os.getgid()}"
+        if self._changes_user_itself or self._shows_user_as_root:
+            user = "0:0"
+        options = ["--user", user]
+        if self._rootless and self.engine is Engine.PODMAN:
+            options.append("--userns=keep-id")
+        return options
 
     def place(self, state: str) -> str:
         """Return also the image: compilers and libraries may be its own."""
@@ -121,8 +134,11 @@ class Container(Isolation):
 
         ps(1) would show values on the command line to every user of the machine.
         """
-        passed = {key: value for key, value in self._inside(env).items() if not _client_reads(key)}
-        return {**os.environ, **passed}
+        environment = dict(os.environ)
+        for variable, value in self._inside(env).items():
+            if not _client_reads(variable):
+                environment[variable] = value
+        return environment
 
     def stop(self, name: str) -> None:
         """Kill and remove the container of that name, and wait until it is gone."""
@@ -145,14 +161,10 @@ class Container(Isolation):
 
         Exit code 0 does not prove success: podman may report it for a container that a signal ended.
         """
-        if returncode == _ENGINE_ERROR or (
-            returncode == _NOT_RUN and _RUNTIME_ERROR.search(last_line(output))
-        ):
-            # docker prints a hint about its help after the error
-            lines = output.splitlines()
-            complaints = [line for line in lines if line.startswith(("docker:", "Error", "podman:"))] or lines
+        not_run = returncode == _NOT_RUN and _RUNTIME_ERROR.search(last_line(output))
+        if returncode == _ENGINE_ERROR or not_run:
             return IsolationError(
-                f"{self.name}: cannot start the container: {last_line(chr(10).join(complaints))}",
+                f"{self.name}: cannot start the container: {_complaint(output)}",
                 f"run `{self.name} run --rm --init {self.image} true` to see why (podman needs catatonit for --init;"
                 f" if it may not raise limits, put {_LIMITS} into containers.conf),"
                 " or choose another engine with --engine",
@@ -161,20 +173,36 @@ class Container(Isolation):
             returncode = 127  # podman's init exits with 1, docker's with the shell's code
         return super().failure(returncode, output=output)
 
-    def _ask(self, *arguments: str, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
+    def _ask(self, *arguments: str, seconds: float = _ANSWER_SECONDS) -> subprocess.CompletedProcess[str]:
         if shutil.which(self.name) is None:
             raise IsolationError(f"{self.name}: not installed", _REMEDY)
-        return ask(self.name, [self.name, *arguments], _REMEDY, seconds=seconds or _ANSWER_SECONDS)
+        return ask(self.name, [self.name, *arguments], _REMEDY, seconds=seconds)
 
     @property
     def _changes_user_itself(self) -> bool:
         return "condaforge/linux-anvil" in self.image
 
+    @property
+    def _shows_user_as_root(self) -> bool:
+        return self._rootless and self.engine is Engine.DOCKER
+
     def _inside(self, env: Mapping[str, str]) -> dict[str, str]:
         if not self._changes_user_itself:
             return {"HOME": "/tmp", **env}  # a user id without an account has no home
-        user = 0 if self._rootless and self.name == "docker" else os.getuid()
+        user = 0 if self._shows_user_as_root else os.getuid()
         return {"HOST_USER_ID": str(user), **env}
+
+
+def _complaint(output: str) -> str:
+    """Return an engine's error: docker prints a hint about its help after it."""
+    for line in reversed(output.splitlines()):
+        if line.startswith(("docker:", "Error", "podman:")):
+            return line.strip()
+    return last_line(output)
+
+
+def _enforces_selinux() -> bool:
+    return _SELINUX.is_file() and _SELINUX.read_text().strip() == "1"
 
 
 def _client_reads(variable: str) -> bool:
@@ -189,4 +217,7 @@ def _bind(mount: Mount) -> str:
             f"{source}: cannot be mounted in a container: its path contains a comma, quote or line break",
             "move the checkout or the output folder to a path without these characters",
         )
-    return f"type=bind,source={source},target={mount.target}" + ("" if mount.writable else ",readonly")
+    option = f"type=bind,source={source},target={mount.target}"
+    if mount.writable:
+        return option
+    return f"{option},readonly"

@@ -112,7 +112,7 @@ def _container(engine: Engine, config: Config, environment: Environment) -> Cont
             f"{config.name}: no container image in its config",
             "set DOCKER_IMAGE to an image, or pass --engine bubblewrap or host",
         )
-    return Container(name=engine.value, image=image, network=_has_network(environment), made_here=made_here)
+    return Container(engine=engine, image=image, network=_has_network(environment), made_here=made_here)
 
 
 def _has_network(environment: Environment) -> bool:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from packaging.version import Version
 
 from groundwork.names import cuda_archs
+from megabuild.configs.config_file import cuda_version
 
 _OLD = "5.0 5.2 5.3 6.0 6.1 6.2 7.0 7.2"
 _COMMON = "7.5 8.0 8.6 8.7 8.9 9.0"
@@ -42,10 +43,10 @@ def find_misplaced(values: Mapping[str, Sequence[str]]) -> list[str]:
         return []  # on macOS; elsewhere the keys are zipped
     rows: dict[str, list[_Row]] = {}
     for version, listed, machine in zip(versions, lists, machines, strict=True):
-        if version != "None":
-            archs = [Version(arch.removesuffix("+PTX").rstrip("af")) for arch in cuda_archs(listed)]
-            rows.setdefault(machine, []).append(_Row(cuda=Version(version), archs=tuple(sorted(archs))))
-    problems = []
+        cuda = cuda_version(version)
+        if cuda is not None:
+            rows.setdefault(machine, []).append(_Row(cuda=Version(cuda), archs=_sorted_archs(listed)))
+    problems: list[str] = []
     for several in rows.values():
         ordered = sorted(several, key=lambda row: row.cuda)
         for row in ordered:
@@ -55,15 +56,23 @@ def find_misplaced(values: Mapping[str, Sequence[str]]) -> list[str]:
     return problems
 
 
+def _sorted_archs(listed: str) -> tuple[Version, ...]:
+    archs = [Version(arch.removesuffix("+PTX").rstrip("af")) for arch in cuda_archs(listed)]
+    return tuple(sorted(archs))
+
+
 def _unknown(row: _Row) -> list[str]:
-    since = max((version for version in _KNOWN if version <= row.cuda), default=None)
-    if since is None:
+    earlier = [version for version in _KNOWN if version <= row.cuda]
+    if not earlier:
         return []
+    since = max(earlier)
     known = [Version(arch) for arch in _KNOWN[since].split()]
-    is_newest = since == max(_KNOWN) and row.cuda > since  # a later CUDA may have added architectures
-    unknown = [arch for arch in row.archs if arch not in known and not (is_newest and arch > known[-1])]
-    names = ", ".join(map(str, unknown))
-    return [f"nvcc of CUDA {row.cuda} does not know {names}"] if unknown else []
+    unknown = [arch for arch in row.archs if arch not in known]
+    if since == max(_KNOWN) and row.cuda > since:  # a later CUDA may have added architectures
+        unknown = [arch for arch in unknown if arch < known[-1]]
+    if not unknown:
+        return []
+    return [f"nvcc of CUDA {row.cuda} does not know {', '.join(map(str, unknown))}"]
 
 
 def _out_of_order(earlier: _Row, later: _Row) -> list[str]:

@@ -16,7 +16,7 @@ from groundwork.names import accelerator
 from groundwork.result import Result
 from groundwork.text import table, to_dict
 from megabuild.configs import config_file
-from megabuild.configs.config_file import Content, Scalar
+from megabuild.configs.config_file import Content, Scalar, cuda_version
 from megabuild.configs.provider_name import ProviderName
 
 CONFIG_FOLDER = ".ci_support"
@@ -70,10 +70,13 @@ class Config:
 
     def as_written(self, values: Mapping[str, Sequence[str]]) -> dict[str, list[Scalar]]:
         """Return variant values for the engine, as text or, for `unquoted` keys, as booleans and integers."""
-        return {
-            key: [config_file.scalar(value) if key in self.unquoted else value for value in several]
-            for key, several in values.items()
-        }
+        written: dict[str, list[Scalar]] = {}
+        for key, several in values.items():
+            if key in self.unquoted:
+                written[key] = [config_file.scalar(value) for value in several]
+            else:
+                written[key] = list(several)
+        return written
 
 
 def available(root: Path) -> tuple[str, ...]:
@@ -82,15 +85,19 @@ def available(root: Path) -> tuple[str, ...]:
     A feedstock without config files has one for this machine, with conda-smithy's name for a single config.
     """
     files = (root / CONFIG_FOLDER).glob("*.yaml")
-    single = f"{machine_platform().replace('-', '_')}_"
-    return tuple(sorted(path.stem for path in files if _NAME.fullmatch(path.stem))) or (single,)
+    names = [path.stem for path in files if _NAME.fullmatch(path.stem)]
+    if not names:
+        names = [f"{machine_platform().replace('-', '_')}_"]
+    return tuple(sorted(names))
 
 
 def recipe_of(root: Path, config: Config) -> Path:
     """Return the recipe of a config's PyTorch: its provider's own, such as ``recipe/wheel``, or the common one."""
     folder = root.absolute() / RECIPES
     own = folder / config.provider.value / "recipe.yaml"
-    return own if config.torch_version and own.is_file() else folder / "recipe.yaml"
+    if config.torch_version and own.is_file():
+        return own
+    return folder / "recipe.yaml"
 
 
 def check_feedstock(root: Path) -> None:
@@ -98,14 +105,16 @@ def check_feedstock(root: Path) -> None:
 
     Raises ConfigError: It has no recipe, one in conda-build's format, or a link to a file outside.
     """
-    folder, configs = root / RECIPES, root / CONFIG_FOLDER
+    folder = root / RECIPES
+    configs = root / CONFIG_FOLDER
     for path in (folder, configs, *folder.rglob("*"), *configs.rglob("*")):
         # an error could quote the target, which only this user may be allowed to read
         inside = Path(os.path.realpath(path)).is_relative_to(root.resolve())
         if path.is_symlink() and not (inside and path.exists()):
             what = f"link to outside the feedstock, or to no file: {os.readlink(path)}"
             raise ConfigError(f"{path}: {what}", "replace the link by a file")
-    old, new = folder / "meta.yaml", folder / "recipe.yaml"
+    old = folder / "meta.yaml"
+    new = folder / "recipe.yaml"
     if old.is_file() and not new.is_file():
         raise ConfigError(
             f"{old}: a recipe for conda-build; megabuild needs the v1 format, recipe.yaml",
@@ -119,7 +128,9 @@ def check_feedstock(root: Path) -> None:
 
 def list_command(root: Path) -> str:
     """Return the command that lists the configs of the repository or feedstock ``root``."""
-    return LIST_CONFIGS if (root / "scripts" / "megabuild").is_dir() else f"ls {root / CONFIG_FOLDER}"
+    if (root / "scripts" / "megabuild").is_dir():
+        return LIST_CONFIGS
+    return f"ls {root / CONFIG_FOLDER}"
 
 
 def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:
@@ -129,8 +140,8 @@ def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) 
 
     Raises UsageError: No config matches: that is a typing error, not an empty run.
     """
-    names = tuple(names)
-    matching = tuple(name for name in names if fnmatchcase(name, pattern.removesuffix(".yaml")))
+    pattern_of_name = pattern.removesuffix(".yaml")
+    matching = tuple(name for name in names if fnmatchcase(name, pattern_of_name))
     if not matching:
         raise UsageError(f"'{pattern}': no config matches", f"list all configs: {list_all}")
     return matching
@@ -141,11 +152,20 @@ def of_provider(root: Path, names: Iterable[str], provider: ProviderName) -> tup
 
     Raises UsageError: No config is left.
     """
-    configs = [load(root, name) for name in names]
-    if left := tuple(item.name for item in configs if item.provider == provider or not item.has_provider):
-        return left
-    others = ", ".join(sorted({config.provider for config in configs}))
-    raise UsageError(f"--provider {provider}: no selected config has this provider", f"choose from {others}")
+    left: list[str] = []
+    others: set[ProviderName] = set()
+    for name in names:
+        config = load(root, name)
+        if config.provider == provider or not config.has_provider:
+            left.append(config.name)
+        else:
+            others.add(config.provider)
+    if not left:
+        raise UsageError(
+            f"--provider {provider}: no selected config has this provider",
+            f"choose from {', '.join(sorted(others))}",
+        )
+    return tuple(left)
 
 
 def load(root: Path, name: str) -> Config:
@@ -156,27 +176,24 @@ def load(root: Path, name: str) -> Config:
     name = name.removesuffix(".yaml")
     names = available(root)
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=3)
-        hint = f"did you mean {' or '.join(close)}? List all: " if close else "list all configs: "
-        raise ConfigError(f"{name}: unknown config", hint + list_command(root))
-    path, recipes = root / CONFIG_FOLDER / f"{name}.yaml", root.absolute() / RECIPES
+        raise _unknown(name, names, root)
+    path = root / CONFIG_FOLDER / f"{name}.yaml"
+    recipes = root.absolute() / RECIPES
     if path.is_file():
         content = config_file.read(path, recipe=recipes)
     else:
         path, content = config_file.read_beside(recipes, machine_platform())
-    for key in NEEDED_KEYS if content.generated else ():
-        if not content.variant.get(key):
-            raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
+    if content.generated:
+        _check_needed(path, content)
     platform = _single_value(path, content, "target_platform", config_file.platform_of(root / f"{name}.yaml"))
     if not platform:
         raise ConfigError(f"{path}: no platform in 'target_platform' or in the file's name", content.remedy)
-    cuda = _single_value(path, content, "cuda_compiler_version", "None")
-    cuda_version = None if cuda == "None" else cuda
+    cuda = cuda_version(_single_value(path, content, "cuda_compiler_version", "None"))
     return Config(
         name=name,
         platform=platform,
-        accelerator=accelerator(cuda_version),
-        cuda_version=cuda_version,
+        accelerator=accelerator(cuda),
+        cuda_version=cuda,
         blas=_single_value(path, content, "blas_impl", ""),
         provider=_provider(path, content),
         torch_version=_single_value(path, content, "torch_version", ""),
@@ -187,6 +204,20 @@ def load(root: Path, name: str) -> Config:
         docker_image=content.variant.get("docker_image", ("",))[0],
         unquoted=content.unquoted,
     )
+
+
+def _unknown(name: str, names: Sequence[str], root: Path) -> ConfigError:
+    hint = "list all configs: "
+    close = difflib.get_close_matches(name, names, n=3)
+    if close:
+        hint = f"did you mean {' or '.join(close)}? List all: "
+    return ConfigError(f"{name}: unknown config", hint + list_command(root))
+
+
+def _check_needed(path: Path, content: Content) -> None:
+    for key in NEEDED_KEYS:
+        if not content.variant.get(key):
+            raise ConfigError(f"{path}: '{key}' has no value", config_file.REGENERATE)
 
 
 def _provider(path: Path, content: Content) -> ProviderName:
@@ -229,13 +260,19 @@ def list_configs(root: Path, names: Iterable[str]) -> Result:
     """Return a table of configs, without columns that are empty for all of them."""
     configs = [load(root, name) for name in names]
     rows = []
+    documents = []
     for config in configs:
-        pythons = "-".join(dict.fromkeys((config.pythons[0], config.pythons[-1]))) if config.pythons else ""
         cuda = config.cuda_version or "CPU"
-        rows.append((config.name, config.torch_version, cuda, config.blas, pythons, config.provider))
-    columns = list(zip(_HEADS, *rows, strict=True))
-    heads, *rows = zip(*(column for column in columns if any(column[1:])), strict=True)
-    documents = [
-        {**to_dict(config, _KEYS), "docker_image": config.docker_image or None} for config in configs
-    ]
+        pythons = _first_and_last(config.pythons)
+        rows.append((config.name, config.torch_version, cuda, config.blas, pythons, config.provider.value))
+        documents.append({**to_dict(config, _KEYS), "docker_image": config.docker_image or None})
+    columns = [column for column in zip(_HEADS, *rows, strict=True) if any(column[1:])]
+    heads, *rows = zip(*columns, strict=True)
     return Result(format="configs", document={"configs": documents}, lines=table(heads, rows))
+
+
+def _first_and_last(pythons: Sequence[str]) -> str:
+    """Return ``3.10-3.14`` for Pythons in order."""
+    if len(pythons) < 2:
+        return "".join(pythons)
+    return f"{pythons[0]}-{pythons[-1]}"

@@ -27,7 +27,11 @@ _PLATFORM = re.compile(r"(linux|osx|win)_(64|aarch64|ppc64le|arm64)(?=_|$)")
 # parts of rattler-build's parse errors
 _PLACE = re.compile(r"\bline: (\d+), column: (\d+)")
 _KINDS = re.compile(r'expected: "([^"]+)", actual: "([^"]+)"')
+_BOOLEANS = {"true": True, "false": False}
 _MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
+
+#: The CUDA version of configs for CPUs.
+_NO_CUDA = "None"
 
 Scalar: TypeAlias = str | bool | int
 
@@ -42,7 +46,9 @@ class Content:
     @property
     def remedy(self) -> str:
         """Hint of errors on the file's content."""
-        return REGENERATE if self.generated else "correct the file, or generate it again with conda-smithy"
+        if self.generated:
+            return REGENERATE
+        return "correct the file, or generate it again with conda-smithy"
 
     def checked(self, path: Path) -> Content:
         """Return the content of ``path``; raise ConfigError if its zipped keys differ in their numbers of values."""
@@ -65,13 +71,19 @@ def is_generated(path: Path) -> bool:
 
 def is_ours(path: Path) -> bool:
     """Return whether a file is unchanged since it was generated, so that deleting it loses nothing."""
-    return is_generated(path) and _read_text(path) == stamped(_read_text(path).split("\n", 2)[-1])
+    if not is_generated(path):
+        return False
+    text = _read_text(path)
+    below_header = text.split("\n", 2)[-1]
+    return text == stamped(below_header)
 
 
 def platform_of(path: Path) -> str:
     """Return the platform at the start of a config's name, or ""; noarch files have a platform only there."""
     match = _PLATFORM.match(path.stem)
-    return "-".join(match.groups()) if match else ""
+    if match is None:
+        return ""
+    return "-".join(match.groups())
 
 
 def read(path: Path, recipe: Path) -> Content:
@@ -102,14 +114,26 @@ def read_beside(recipe: Path, platform: str) -> tuple[Path, Content]:
 
 
 def _beside_recipe(recipe: Path) -> Path | None:
-    return next((recipe / name for name in BESIDE_RECIPE if (recipe / name).is_file()), None)
+    for name in BESIDE_RECIPE:
+        if (recipe / name).is_file():
+            return recipe / name
+    return None
 
 
 def scalar(value: str) -> Scalar:
     """Return the value of unquoted text in a config file."""
-    if value in ("true", "false"):
-        return value == "true"
-    return int(value) if re.fullmatch(r"-?\d+", value) else value
+    if value in _BOOLEANS:
+        return _BOOLEANS[value]
+    if re.fullmatch(r"-?\d+", value):
+        return int(value)
+    return value
+
+
+def cuda_version(value: str) -> str | None:
+    """Return the version that a config file gives as ``cuda_compiler_version``, or None for CPUs."""
+    if value == _NO_CUDA:
+        return None
+    return value
 
 
 def _read_text(path: Path) -> str:
@@ -150,26 +174,37 @@ def read_by_engine(
         reason = parse_reason(str(error))
         remedy = REGENERATE if generated else "correct the file"
         raise ConfigError(f"{names}: cannot be read for {platform}: {reason}", remedy) from error
-    document = {key: variants[key] for key in variants.keys() if key not in _INSTRUCTIONS}  # noqa: SIM118
+    variant: dict[str, tuple[str, ...]] = {}
+    unquoted: set[str] = set()
+    for key in variants.keys():  # noqa: SIM118
+        if key in _INSTRUCTIONS:
+            continue
+        values = variants[key]
+        variant[key] = tuple(map(_as_text, values))
+        if any(isinstance(value, (bool, int)) for value in values):
+            unquoted.add(key)
     return Content(
-        variant={key: tuple(map(_as_text, values)) for key, values in document.items()},
+        variant=variant,
         zip_keys=tuple(map(tuple, variants.zip_keys or ())),
-        unquoted=frozenset(
-            key for key, values in document.items() if any(isinstance(value, (bool, int)) for value in values)
-        ),
+        unquoted=frozenset(unquoted),
         generated=generated,
     )
 
 
 def _as_text(value: object) -> str:
     """Return a variant's value as the engine spells it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
 
 
 def parse_reason(error: str) -> str:
     """Return the reason and the place in a parser's error, which rattler-build passes on in Rust's debug form."""
-    place, kinds = _PLACE.search(error), _KINDS.search(error)
-    reason = f"{kinds[2]} where a {kinds[1]} is expected" if kinds else error
+    reason = error
+    if kinds := _KINDS.search(error):
+        reason = f"{kinds[2]} where a {kinds[1]} is expected"
     if message := _MESSAGE.search(error):
         reason = message[1]
-    return f"line {place[1]}, column {place[2]}: {reason}" if place else reason
+    if place := _PLACE.search(error):
+        return f"line {place[1]}, column {place[2]}: {reason}"
+    return reason

@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from itertools import chain, product
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -20,18 +22,15 @@ from groundwork.result import Result
 from groundwork.text import counted
 from megabuild.configs import config_file
 from megabuild.configs.arch_lists import find_misplaced
-from megabuild.configs.config import (
-    CONFIG_FOLDER,
-    MATRIX_FILE,
-    NEEDED_KEYS,
-    RECIPES,
-    python_version,
-)
+from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, NEEDED_KEYS, RECIPES, python_version
+from megabuild.configs.config_file import Content, cuda_version
 from megabuild.configs.provider_name import ProviderName
 
 PLATFORMS = ("linux-64", "linux-aarch64", "osx-64", "osx-arm64")
 
-_CUDA, _ARCHS = "cuda_compiler_version", "torch_cuda_arch_list"
+_CUDA = "cuda_compiler_version"
+_ARCHS = "torch_cuda_arch_list"
+_ARM = "arm_variant_type"
 #: The usual ARM machine, which configs do not have in their names.
 _USUAL_ARM = "sbsa"
 #: The Pythons that PyTorch's wheels support, as in their metadata. Config files lack this key.
@@ -57,29 +56,37 @@ _NO_TEXT = re.compile(r"[-+.\d]+|true|false|null|~|", re.IGNORECASE)
 Values = Mapping[str, Sequence[str]]
 
 
+class FileState(str, Enum):
+    """How a generated file differs from the matrix."""
+
+    MISSING = "missing"
+    CHANGED = "changed"
+    UNKNOWN = "unknown"  #: a generated file without a row
+    FOREIGN = "foreign"  #: a file by another author with the name of a generated file
+
+
 def generate(root: Path) -> dict[str, str]:
     """Return the text of every config file, by config name, from the repository's ``conda_build_config.yaml``.
 
     Raises ConfigError: The matrix cannot be read, has no rows, or two of its rows have the same name.
     """
+    path = root / MATRIX_FILE
     configs: dict[str, str] = {}
     for platform in PLATFORMS:
-        read = {provider: _read(root / MATRIX_FILE, platform, provider) for provider in ProviderName}
-        served = {provider: found for provider, found in read.items() if _is_served(found[0])}
-        _check_keys(root / MATRIX_FILE, platform, {name: values for name, (values, _) in served.items()})
-        for values, zip_keys in served.values():
-            for row in _rows(values, zip_keys):
-                name = _name(row, plain_blas=values["blas_impl"][0])
+        served = _read_served(path, platform)
+        _check_keys(path, platform, served)
+        for content in served.values():
+            plain_blas = content.variant["blas_impl"][0]
+            for row in _rows(content):
+                name = _name(row, plain_blas=plain_blas)
                 if name in configs:
                     raise ConfigError(
-                        f"{root / MATRIX_FILE}: two rows have the name {name}",
+                        f"{path}: two rows have the name {name}",
                         "make the rows differ in platform, CUDA version, BLAS or provider",
                     )
-                configs[name] = _config_text(row, zip_keys)
+                configs[name] = _config_text(row, content.zip_keys)
     if not configs:
-        raise ConfigError(
-            f"{root / MATRIX_FILE}: no row for any platform", f"run: git checkout -- {MATRIX_FILE}"
-        )
+        raise ConfigError(f"{path}: no row for any platform", f"run: git checkout -- {MATRIX_FILE}")
     return configs
 
 
@@ -91,41 +98,44 @@ def _texts(root: Path) -> dict[str, str]:
     return texts
 
 
-def outdated(root: Path, texts: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return files that differ from the matrix, each ``missing``, ``changed``, ``unknown`` or ``foreign``.
+def outdated(root: Path) -> dict[str, FileState]:
+    """Return the files that differ from the matrix; files such as conda-smithy's are ignored."""
+    return _compare(root, _texts(root))
 
-    Unknown: a generated file without a row. Foreign: a file by another author with the name of a generated file. Other
-    files, such as conda-smithy's, are ignored. ``texts``: those of the generated files, if they are known.
-    """
-    texts = _texts(root) if texts is None else texts
-    paths = [f"{CONFIG_FOLDER}/{path.name}" for path in (root / CONFIG_FOLDER).glob("*.yaml")]
-    states = {name: "unknown" for name in paths if name not in texts and config_file.is_ours(root / name)}
+
+def _compare(root: Path, texts: Mapping[str, str]) -> dict[str, FileState]:
+    states: dict[str, FileState] = {}
+    for path in (root / CONFIG_FOLDER).glob("*.yaml"):
+        file = f"{CONFIG_FOLDER}/{path.name}"
+        if file not in texts and config_file.is_ours(path):
+            states[file] = FileState.UNKNOWN
     for file, text in texts.items():
         path = root / file
         if not path.exists():
-            states[file] = "missing"
+            states[file] = FileState.MISSING
         elif not config_file.is_generated(path):
-            states[file] = "foreign"
+            states[file] = FileState.FOREIGN
         elif path.read_bytes() != text.encode():
-            states[file] = "changed"
+            states[file] = FileState.CHANGED
     return dict(sorted(states.items()))
 
 
-def write(root: Path) -> dict[str, str]:
+def write(root: Path) -> dict[str, FileState]:
     """Update the generated files from the matrix; return :func:`outdated` of before.
 
     Raises ConfigError: A foreign file has the name of a generated one; no file is written.
     """
     texts = _texts(root)
-    states = outdated(root, texts)
-    if foreign := [str(root / file) for file, state in states.items() if state == "foreign"]:
+    states = _compare(root, texts)
+    foreign = [str(root / file) for file, state in states.items() if state is FileState.FOREIGN]
+    if foreign:
         raise ConfigError(
             f"{', '.join(foreign)}: named like a generated file, but not generated",
             "rename or delete the file",
         )
     (root / CONFIG_FOLDER).mkdir(exist_ok=True)
     for file, state in states.items():
-        if state == "unknown":
+        if state is FileState.UNKNOWN:
             (root / file).unlink()
         else:
             (root / file).write_text(texts[file], encoding="utf-8")
@@ -135,36 +145,61 @@ def write(root: Path) -> dict[str, str]:
 def compared(root: Path, *, mend: bool) -> Result:
     """Compare the generated files with the matrix, and fail if they differ; with ``mend``, update them."""
     states = write(root) if mend else outdated(root)
-    verbs = {"unknown": "deleted"} if mend else {}
-    lines = [f"{verbs.get(state, 'wrote' if mend else state):8} {name}" for name, state in states.items()]
-    failed = bool(states) and not mend
-    if failed:
+    lines: list[str] = []
+    for name, state in states.items():
+        verb = state.value
+        if mend:
+            verb = "deleted" if state is FileState.UNKNOWN else "wrote"
+        lines.append(f"{verb:8} {name}")
+    code = 0
+    if states and not mend:
+        code = ConfigError.exit_code
         lines += [
             f"error: {MATRIX_FILE}: {counted(len(states), 'generated file')} outdated",
             "hint: run: python3 scripts/megabuild configs --write",
         ]
-    code = ConfigError.exit_code if failed else 0
     return Result(format="configs", document={"outdated": states}, lines=lines, exit_code=code)
 
 
-def _read(path: Path, platform: str, provider: ProviderName) -> tuple[Values, Sequence[Sequence[str]]]:
+def _read_served(path: Path, platform: str) -> dict[ProviderName, Content]:
+    """Return the columns of each provider that has rows for a platform."""
+    served: dict[ProviderName, Content] = {}
+    for provider in ProviderName:
+        content = _read(path, platform, provider)
+        if _is_served(content.variant):
+            served[provider] = content
+    return served
+
+
+def _read(path: Path, platform: str, provider: ProviderName) -> Content:
+    """Read the matrix's columns for a platform and provider.
+
+    Raises ConfigError: It has rows there, which lack values or have one in another row's place.
+    """
     content = config_file.read_by_engine([path], platform, {"provider": provider.value})
-    values, zip_keys = content.variant, content.zip_keys
-    if _is_served(values):
-        zipped = {key: values.get(key, ()) for group in zip_keys for key in group}
-        remedy = f"give every key a value per row for {platform} and provider {provider}"
-        config_file.check_zips(path, zipped, zip_keys, remedy)
-        if missing := [key for key in NEEDED_KEYS if not values.get(key)]:
-            raise ConfigError(
-                f"{path}: no value of {', '.join(missing)} for {platform} and provider {provider}",
-                f"give each of these keys a row with the selector of provider {provider}",
-            )
-        if misplaced := find_misplaced(values):
-            raise ConfigError(
-                f"{path}: {_ARCHS} for {platform} and provider {provider}: {'; '.join(misplaced)}",
-                f"move each list of {_ARCHS} to the position that its CUDA version has in {_CUDA}",
-            )
-    return values, zip_keys
+    values = content.variant
+    if not _is_served(values):
+        return content
+    zipped = {key: values.get(key, ()) for key in chain.from_iterable(content.zip_keys)}
+    remedy = f"give every key a value per row for {platform} and provider {provider}"
+    config_file.check_zips(path, zipped, content.zip_keys, remedy)
+    missing = [key for key in NEEDED_KEYS if not values.get(key)]
+    if missing:
+        raise _lacks(path, missing, platform, provider)
+    misplaced = find_misplaced(values)
+    if misplaced:
+        raise ConfigError(
+            f"{path}: {_ARCHS} for {platform} and provider {provider}: {'; '.join(misplaced)}",
+            f"move each list of {_ARCHS} to the position that its CUDA version has in {_CUDA}",
+        )
+    return content
+
+
+def _lacks(path: Path, keys: Sequence[str], platform: str, provider: ProviderName) -> ConfigError:
+    return ConfigError(
+        f"{path}: no value of {', '.join(keys)} for {platform} and provider {provider}",
+        f"give each of these keys a row with the selector of provider {provider}",
+    )
 
 
 def _is_served(values: Values) -> bool:
@@ -172,70 +207,82 @@ def _is_served(values: Values) -> bool:
     return bool(values.get("provider") and values.get("target_platform"))
 
 
-def _check_keys(path: Path, platform: str, read: Mapping[ProviderName, Values]) -> None:
+def _check_keys(path: Path, platform: str, served: Mapping[ProviderName, Content]) -> None:
     """Check that no provider lacks a key that all other providers of the platform have.
 
     Such a config can be written, but a plan or recipe that reads the key fails.
 
     Raises ConfigError: A provider lacks keys.
     """
-    settled = {
-        provider: {key for key in values if values[key]} | _LEFT_OUT.get(provider, set())
-        for provider, values in read.items()
-    }
+    settled: dict[ProviderName, set[str]] = {}
+    for provider, content in served.items():
+        keys = {key for key, values in content.variant.items() if values}
+        settled[provider] = keys | _LEFT_OUT.get(provider, set())
     for provider, keys in settled.items():
         others = [settled[other] for other in settled if other != provider]
         if len(others) < 2:  # the only other one may have keys of its own
             continue
-        if missing := set.intersection(*others) - keys:
-            raise ConfigError(
-                f"{path}: no value of {', '.join(sorted(missing))} for {platform} and provider {provider}",
-                f"give each of these keys a row with the selector of provider {provider}",
-            )
+        missing = set.intersection(*others) - keys
+        if missing:
+            raise _lacks(path, sorted(missing), platform, provider)
 
 
-def _rows(values: Values, zip_keys: Sequence[Sequence[str]]) -> list[dict[str, list[str]]]:
+def _rows(content: Content) -> list[dict[str, list[str]]]:
     """Split the matrix into configs: one value per key, except for Pythons, which one config builds."""
-    zipped = {key for group in zip_keys for key in group}
+    zipped = set(chain.from_iterable(content.zip_keys))
+    single = [(key,) for key in content.variant if key not in zipped]
     rows: list[dict[str, list[str]]] = [{}]
-    for group in [*zip_keys, *([key] for key in values if key not in zipped)]:
-        if group == ["python"]:  # the recipe builds a package for each
-            choices = [{"python": list(values["python"])}]
-        else:
-            choices = [{key: [values[key][index]] for key in group} for index in range(len(values[group[0]]))]
-        rows = [row | choice for row in rows for choice in choices]
+    for group in (*content.zip_keys, *single):
+        choices = _choices(content.variant, group)
+        rows = [row | choice for row, choice in product(rows, choices)]
     return rows
 
 
+def _choices(values: Values, group: Sequence[str]) -> list[dict[str, list[str]]]:
+    """Return the values of keys that belong together, row by row."""
+    if group == ("python",):  # the recipe builds a package for each
+        return [{"python": list(values["python"])}]
+    choices: list[dict[str, list[str]]] = []
+    for position in range(len(values[group[0]])):
+        choices.append({key: [values[key][position]] for key in group})
+    return choices
+
+
 def _name(row: Values, *, plain_blas: str) -> str:
-    cuda, provider, blas = (row[key][0] for key in (_CUDA, "provider", "blas_impl"))
-    suffix = provider if provider != ProviderName.CONDA_FORGE else "" if blas == plain_blas else blas
-    arm = row.get("arm_variant_type", [_USUAL_ARM])[0]
-    platform = row["target_platform"][0].replace("-", "_")
-    parts = (
-        platform,
-        accelerator(None if cuda == "None" else cuda),
-        suffix,
-        "" if arm == _USUAL_ARM else arm,
-    )
-    return "_".join(filter(None, parts))
+    provider = row["provider"][0]
+    blas = row["blas_impl"][0]
+    arm = row.get(_ARM, [_USUAL_ARM])[0]
+    parts = [row["target_platform"][0].replace("-", "_"), accelerator(cuda_version(row[_CUDA][0]))]
+    if provider != ProviderName.CONDA_FORGE:
+        parts.append(provider)
+    elif blas != plain_blas:
+        parts.append(blas)
+    if arm != _USUAL_ARM:
+        parts.append(arm)
+    return "_".join(parts)
 
 
-def _config_text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
+def _config_text(row: Mapping[str, list[str]], zip_keys: Sequence[Sequence[str]]) -> str:
+    allowed = SpecifierSet(row.get(_REQUIRES_PYTHON, [""])[0])
+    pythons: list[str] = []
+    further: list[str] = []
+    for pin in row["python"]:
+        version = python_version(pin)
+        if allowed.contains(f"{version.removesuffix('t')}.99"):  # the newest patch release decides
+            pythons.append(pin)
+            is_further = version not in row["torch_python_base"]
+            further.append(str(is_further).lower())
+    groups = [["python", "is_python_min", _FURTHER]]
+    for group in zip_keys:
+        groups.append([key for key in group if key != _REQUIRES_PYTHON])
+    document: dict[str, object] = dict(row)
+    document.pop(_REQUIRES_PYTHON, None)
+    document["python"] = pythons
+    document["is_python_min"] = ["true", *["false"] * (len(pythons) - 1)]
+    document[_FURTHER] = further
+    document["zip_keys"] = groups
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    allowed = SpecifierSet(row.get(_REQUIRES_PYTHON, [""])[0])
-    versions = {pin: python_version(pin) for pin in row["python"]}
-    # .99: the newest patch release decides
-    pythons = [pin for pin in versions if allowed.contains(f"{versions[pin].removesuffix('t')}.99")]
-    groups = [[key for key in group if key != _REQUIRES_PYTHON] for group in zip_keys]
-    document = {
-        **{key: list(values) for key, values in row.items() if key != _REQUIRES_PYTHON},
-        "python": pythons,
-        "is_python_min": ["true", *["false"] * (len(pythons) - 1)],
-        _FURTHER: [str(versions[pin] not in row["torch_python_base"]).lower() for pin in pythons],
-        "zip_keys": [["python", "is_python_min", _FURTHER], *groups],
-    }
     stream = io.StringIO()
     yaml.dump(dict(sorted(document.items())), stream)
     return config_file.stamped(stream.getvalue())
@@ -243,39 +290,50 @@ def _config_text(row: Values, zip_keys: Sequence[Sequence[str]]) -> str:
 
 def _recipe_text(root: Path) -> str:
     """Return the text of the recipe's own ``conda_build_config.yaml``."""
-    read = {
-        platform: _read(root / MATRIX_FILE, platform, ProviderName.CONDA_FORGE)[0] for platform in PLATFORMS
-    }
-    own = {platform: _own_keys(values) for platform, values in read.items() if values.get("provider")}
-    lines = []
-    for key in sorted({key for values in own.values() for key in values}, key=str.casefold):
-        having = {platform for platform in own if key in own[platform]}
-        lines.append(_selected(f"{key}:", having, set(own)))
-        for value in dict.fromkeys(value for platform in own for value in own[platform].get(key, ())):
-            # quoted if YAML would not read it as text, so that all files have the same value
-            quoted = f'"{value}"' if _NO_TEXT.fullmatch(value) else value
-            holds = {platform for platform in having if value in own[platform][key]}
-            lines.append(_selected(f"  - {quoted}", holds, set(own)))
+    own: dict[str, dict[str, list[str]]] = {}
+    for platform in PLATFORMS:
+        values = _read(root / MATRIX_FILE, platform, ProviderName.CONDA_FORGE).variant
+        if values.get("provider"):
+            own[platform] = _own_keys(values)
+    everywhere = set(own)
+    keys = set(chain.from_iterable(own.values()))
+    lines: list[str] = []
+    for key in sorted(keys, key=str.casefold):
+        having = {platform: of_platform[key] for platform, of_platform in own.items() if key in of_platform}
+        lines.append(_selected(f"{key}:", set(having), everywhere))
+        for value in dict.fromkeys(chain.from_iterable(having.values())):
+            platforms = {platform for platform, several in having.items() if value in several}
+            lines.append(_selected(f"  - {_quoted(value)}", platforms, everywhere))
     return config_file.stamped("\n".join(lines) + "\n")
 
 
-def _own_keys(values: Values) -> dict[str, Sequence[str]]:
+def _quoted(value: str) -> str:
+    """Quote a value that YAML would not read as text, so that all files have the same value."""
+    if _NO_TEXT.fullmatch(value):
+        return f'"{value}"'
+    return value
+
+
+def _own_keys(values: Values) -> dict[str, list[str]]:
     """Return the recipe's own keys for a platform.
 
     The matrix zips the arch list with CUDA. Here each version of CUDA, and Tegra, has its own key, among which the
     recipe chooses: a list zipped with conda-forge's keys would need their length.
     """
-    own: dict[str, Sequence[str]] = {
-        key: list(dict.fromkeys(some))
-        for key, some in values.items()
-        if _OWN.fullmatch(key) and key != _ARCHS
-    }
-    versions, archs = values.get(_CUDA, ()), values.get(_ARCHS, ())
-    arms = values.get("arm_variant_type", ()) or (_USUAL_ARM,) * len(versions)
-    if len(versions) == len(archs):  # not on macOS
-        for version, arm, row in zip(versions, arms, archs, strict=True):
-            if version != "None":
-                own[f"{_ARCHS}_{accelerator(version) if arm == _USUAL_ARM else arm}"] = [row]
+    own: dict[str, list[str]] = {}
+    for key, several in values.items():
+        if _OWN.fullmatch(key) and key != _ARCHS:
+            own[key] = list(dict.fromkeys(several))
+    versions = values.get(_CUDA, ())
+    lists = values.get(_ARCHS, ())
+    machines = values.get(_ARM, ()) or (_USUAL_ARM,) * len(versions)
+    if len(versions) != len(lists):  # on macOS
+        return own
+    for version, machine, archs in zip(versions, machines, lists, strict=True):
+        cuda = cuda_version(version)
+        if cuda is not None:
+            suffix = accelerator(cuda) if machine == _USUAL_ARM else machine
+            own[f"{_ARCHS}_{suffix}"] = [archs]
     return own
 
 
@@ -286,5 +344,8 @@ def _selected(words: str, platforms: set[str], everywhere: set[str]) -> str:
     for selector, meant in _SELECTORS.items():
         if meant & everywhere == platforms:
             return f"{words}  # [{selector}]"
-    single = [f"({name})" for name, meant in _SELECTORS.items() if " " in name and meant <= platforms]
+    single = []
+    for selector, meant in _SELECTORS.items():
+        if " " in selector and meant <= platforms:
+            single.append(f"({selector})")
     return f"{words}  # [{' or '.join(single)}]"

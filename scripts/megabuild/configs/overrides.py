@@ -45,20 +45,28 @@ def complete(config: Config, overrides: Mapping[str, Sequence[str]]) -> dict[str
     """
     result = {key: tuple(values) for key, values in overrides.items()}
     for group in config.zip_keys:
-        for key in (key for key in group if key in overrides):
-            old, new = config.variant[key], result[key]
-            if all(value in old for value in new):
-                rows = [old.index(value) for value in new]
-                for partner in group:
-                    result.setdefault(partner, tuple(config.variant[partner][row] for row in rows))
-            elif len(new) != len(old) and any(
-                len(result.get(other, config.variant[other])) != len(new) for other in group
-            ):
-                raise UsageError(
-                    f"{config.name}: {len(new)} values for '{key}', but it is zipped with {', '.join(group)}",
-                    f"choose from its values: {', '.join(old)}",
-                )
+        for key in group:
+            if key in overrides:
+                _keep_in_step(config, group, key, result)
     return result
+
+
+def _keep_in_step(config: Config, group: Sequence[str], key: str, result: dict[str, tuple[str, ...]]) -> None:
+    """Complete ``result``, which has new values of ``key``, by the same rows of the keys zipped with it."""
+    old = config.variant[key]
+    new = result[key]
+    if set(new) <= set(old):
+        rows = [old.index(value) for value in new]
+        for partner in group:
+            values = config.variant[partner]
+            result.setdefault(partner, tuple(values[row] for row in rows))
+        return
+    lengths = {len(result.get(partner, config.variant[partner])) for partner in group}
+    if len(new) != len(old) and lengths != {len(new)}:
+        raise UsageError(
+            f"{config.name}: {len(new)} values for '{key}', but it is zipped with {', '.join(group)}",
+            f"choose from its values: {', '.join(old)}",
+        )
 
 
 def use_provider(config: Config, provider: ProviderName | None, environ: Mapping[str, str]) -> Config:
@@ -73,18 +81,24 @@ def use_provider(config: Config, provider: ProviderName | None, environ: Mapping
         mirrored = bool(environ.get("CONDA_CHANNEL_ALIAS", "").strip())
         if not mirrored or config.torch_version:
             return config
-    elif config.has_provider:
+        return _without_channels(config)
+    if config.has_provider:
         raise UsageError(
             f"{config.name} is for the provider {config.provider}",
             "omit --provider, or choose another config",
         )
-    groups = (tuple(key for key in group if key != CHANNELS) for group in config.zip_keys)
-    return replace(
-        config,
-        provider=provider or config.provider,
-        variant={key: values for key, values in config.variant.items() if key != CHANNELS},
-        zip_keys=tuple(group for group in groups if len(group) > 1),
-    )
+    return replace(_without_channels(config), provider=provider)
+
+
+def _without_channels(config: Config) -> Config:
+    variant = dict(config.variant)
+    variant.pop(CHANNELS, None)
+    groups = []
+    for group in config.zip_keys:
+        left = tuple(key for key in group if key != CHANNELS)
+        if len(left) > 1:
+            groups.append(left)
+    return replace(config, variant=variant, zip_keys=tuple(groups))
 
 
 def chosen(config: Config, overrides: Mapping[str, Sequence[str]]) -> Config:
@@ -99,7 +113,8 @@ def python_pins(config: Config, versions: Iterable[str]) -> tuple[str, ...]:
     """
     pins = {python_version(pin): pin for pin in config.variant["python"]}
     chosen_versions = set(versions) or set(pins)
-    if unknown := sorted(chosen_versions - set(pins)):
+    unknown = sorted(chosen_versions - set(pins))
+    if unknown:
         raise UsageError(
             f"{config.name} has no Python {', '.join(unknown)}", f"choose from {', '.join(pins)}"
         )
@@ -113,6 +128,7 @@ def arch_list(config: Config, text: str) -> str:
     """
     if config.cuda_version is None:
         raise UsageError(f"{config.name} is for CPUs", "omit --arch-list, or choose a CUDA config")
-    if not (archs := cuda_archs(text)):
+    archs = cuda_archs(text)
+    if not archs:
         raise unknown_arch(text)
     return ";".join(archs)

@@ -35,9 +35,12 @@ from megabuild.configs.overrides import CHANNELS, complete
 _JINJA_ERROR = re.compile(
     r'JinjaError \{ message: "(?P<message>(?:[^"\\]|\\.)*)"(?:.*?\bline: (?P<line>\d+))?'
 )
-_EXPERIMENTAL, _EXPERIMENTAL_NAME = "Experimental feature", re.compile(r"\b(git\.\w+|load_from_file)\b")
+_EXPERIMENTAL = "Experimental feature"
+_EXPERIMENTAL_NAME = re.compile(r"\b(git\.\w+|load_from_file)\b")
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine crashes if one exceeds the memory
+#: Characters of a version that is more than a version.
+_RANGE = frozenset("*=<>! ")
 #: A recipe may compute a build string with slashes.
 _FILE_NAME = re.compile(r"\w[\w.+!-]*")
 #: The engine gives recipes the environment of this process, which all threads share.
@@ -74,8 +77,10 @@ class PlannedPackage:
     @property
     def facts(self) -> dict[str, Any]:
         """Its names and requirements, for fingerprints."""
-        left_out = ("staging", "names_channels")
-        return {key: value for key, value in asdict(self).items() if key not in left_out}
+        facts = asdict(self)
+        del facts["staging"]
+        del facts["names_channels"]
+        return facts
 
     @property
     def id(self) -> PackageId:
@@ -97,7 +102,8 @@ def render(
     Raises ConfigError: The recipe cannot be read or rendered for this config.
     """
     # from the config, not its file: the config may be for another PyTorch
-    values = {**config.variant, **complete(config, overrides or {})}
+    values = config.as_written({**config.variant, **complete(config, overrides or {})})
+    hashable = tuple((key, tuple(several)) for key, several in values.items())
     try:
         text = read_text(recipe).encode()
         if _context_size(text) > _LARGEST_CONTEXT:
@@ -105,7 +111,7 @@ def render(
         return _render(
             recipe,
             text,
-            tuple((key, tuple(value)) for key, value in config.as_written(values).items()),
+            hashable,
             config.zip_keys,
             config.platform,
             build_platform or config.platform,
@@ -116,10 +122,13 @@ def render(
 
 def _not_rendered(recipe: Path, config: Config, error: Exception) -> ConfigError:
     """Return the error of a recipe that the engine cannot render; the engine prints Jinja's error as a Rust value."""
-    reason, place = str(error), str(recipe)
-    if found := _JINJA_ERROR.search(reason):
+    reason = str(error)
+    place = str(recipe)
+    found = _JINJA_ERROR.search(reason)
+    if found:
         reason = found["message"].replace('\\"', '"')
-        place = f"{recipe}:{found['line']}" if found["line"] else place
+        if found["line"]:
+            place = f"{recipe}:{found['line']}"
     if _EXPERIMENTAL in reason:
         names = ", ".join(dict.fromkeys(_EXPERIMENTAL_NAME.findall(reason))) or "one of its functions"
         return ConfigError(
@@ -136,13 +145,18 @@ def _context_size(text: bytes) -> int:
         document = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, UnicodeError, ValueError, RecursionError):
         return 0  # the engine reports the error
-    context = document.get("context") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(document.get("context"), dict):
+        return 0
     sizes: dict[str, int] = {}
-    for name, value in context.items() if isinstance(context, dict) else ():
+    for name, value in document["context"].items():
         expressions = " ".join(_EXPRESSION.findall(str(value)))
-        used = sum(sizes.get(word, 0) for word in re.findall(r"[A-Za-z_]\w*", expressions))
-        times = max(map(int, re.findall(r"\d+", expressions)), default=1) if "*" in expressions else 1
-        sizes[str(name)] = min((len(str(value)) + used) * max(times, 1), _LARGEST_CONTEXT + 1)
+        size = len(str(value))
+        for word in re.findall(r"[A-Za-z_]\w*", expressions):
+            size += sizes.get(word, 0)
+        if "*" in expressions:
+            numbers = re.findall(r"\d+", expressions)
+            size *= max([1, *map(int, numbers)])
+        sizes[str(name)] = min(size, _LARGEST_CONTEXT + 1)
     return max(sizes.values(), default=0)
 
 
@@ -159,14 +173,13 @@ def _render(
 
     ``text``, the recipe's content, is only used as part of the cache key.
     """
-    variants = VariantConfig({key: list(value) for key, value in values}, [list(group) for group in zip_keys])
+    variants = VariantConfig({key: list(several) for key, several in values}, list(map(list, zip_keys)))
     machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
     with _hidden_secrets():
         rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(machines))
     unique: dict[tuple[str, str], PlannedPackage] = {}
-    for (
-        variant
-    ) in rendered:  # in build order, with one variant for every combination of keys, even unused ones
+    # in build order, with one variant for every combination of keys, even unused ones
+    for variant in rendered:
         package = _to_package(variant, platform)
         unique.setdefault((package.name, package.build_string), package)
     return tuple(unique.values())
@@ -186,29 +199,48 @@ def _hidden_secrets() -> Iterator[None]:
             os.environ.update(hidden)
 
 
+@dataclass(frozen=True)
+class _Requirements:
+    """The requirements of a rendered variant, as match specs."""
+
+    variant: RenderedVariant
+
+    def specs(self, kind: str, sections: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Return the requirements of a kind, such as ``host``, each once."""
+        specs: dict[str, None] = {}
+        for section in sections:
+            for item in section.get(kind, []):
+                specs[_spec(item, self.variant.pin_subpackages)] = None
+        return tuple(specs)
+
+    def pinned(self, kind: str, sections: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+        """Return them with the config's pins."""
+        pins = dict(self.variant.variant)
+        specs = self.specs(kind, sections)
+        return tuple(dict.fromkeys(_pin(spec, pins) for spec in specs))
+
+
 def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
     recipe: dict[str, Any] = variant.recipe.to_dict()
-    name, version = str(recipe["package"]["name"]), str(recipe["package"]["version"])
-    build, needs = recipe["build"], recipe.get("requirements", {})
+    name = str(recipe["package"]["name"])
+    version = str(recipe["package"]["version"])
+    build = recipe["build"]
     build_string = str(build["string"])
     file_name = PackageId(name, version, build_string).file_name
     if not _FILE_NAME.fullmatch(file_name):
         raise ConfigError(f"{file_name}: not a file name for a package", "correct the recipe's build string")
-    python = variant.recipe.used_variant.get("python")
-    tests = [_test_needs(test) for test in recipe.get("tests", [])]
+    used = variant.recipe.used_variant
+    python = used.get("python")
     caches = recipe.get("staging_caches", [])
-    pinned = dict(variant.variant)
-
-    def specs(kind: str, sections: Iterable[Mapping[str, Any]] = (needs,)) -> tuple[str, ...]:
-        items = [
-            _spec(item, variant.pin_subpackages) for section in sections for item in section.get(kind, [])
-        ]
-        return tuple(dict.fromkeys(items))
-
-    def pins(kind: str, sections: Iterable[Mapping[str, Any]] = (needs,)) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(_pin(spec, pinned) for spec in specs(kind, sections)))
-
+    requirements = _Requirements(variant)
+    own = [recipe.get("requirements", {})]
     staging = [cache.get("requirements", {}) for cache in caches]
+    test: dict[str, None] = {}
+    for needs in map(_test_needs, recipe.get("tests", [])):
+        test |= dict.fromkeys(requirements.specs("build", [needs]))
+        test |= dict.fromkeys(requirements.specs("run", [needs]))
+    # the engine lists it among the used keys even if the output ignores it
+    ignored = build.get("variant", {}).get("ignore_keys", ())
     return PlannedPackage(
         name=name,
         version=version,
@@ -217,33 +249,35 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         file_name=file_name,
         subdir="noarch" if build.get("noarch") else platform,
         python=python_version(str(python)) if python else None,
-        build=pins("build"),
-        host=pins("host"),
-        run=specs("run"),
-        constraints=specs("run_constraints"),
-        test=tuple(
-            dict.fromkeys(spec for test in tests for kind in ("build", "run") for spec in specs(kind, [test]))
-        ),
-        staging_build=pins("build", staging),
-        staging_host=pins("host", staging),
+        build=requirements.pinned("build", own),
+        host=requirements.pinned("host", own),
+        run=requirements.specs("run", own),
+        constraints=requirements.specs("run_constraints", own),
+        test=tuple(test),
+        staging_build=requirements.pinned("build", staging),
+        staging_host=requirements.pinned("host", staging),
         staging=str(caches[0]["name"]) if caches else "",
-        # the engine lists it among the used keys even if the output ignores it
-        names_channels=CHANNELS in variant.recipe.used_variant
-        and CHANNELS not in build.get("variant", {}).get("ignore_keys", ()),
+        names_channels=CHANNELS in used and CHANNELS not in ignored,
         git=_git([recipe, *caches]),
         skipped=bool(build.get("skip")),
     )
 
 
 def _git(parts: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    sources = (source for part in parts for source in part.get("source") or () if "git" in source)
-    return tuple(dict.fromkeys((str(source["git"]), str(source.get("rev") or "")) for source in sources))
+    found: dict[tuple[str, str], None] = {}
+    for part in parts:
+        for source in part.get("source") or ():
+            if "git" in source:
+                found[str(source["git"]), str(source.get("rev") or "")] = None
+    return tuple(found)
 
 
 def _test_needs(test: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a test's requirements; the engine adds pip if a Python test runs `pip check`."""
-    checks = "python" in test and test["python"].get("pip_check", True)
-    return {"run": ["pip"]} if checks else test.get("requirements", {})
+    if "python" in test and test["python"].get("pip_check", True):
+        return {"run": ["pip"]}
+    needs: Mapping[str, Any] = test.get("requirements", {})
+    return needs
 
 
 def _spec(item: Any, pins: Mapping[str, Any]) -> str:
@@ -264,4 +298,6 @@ def _pin(spec: str, variant: Mapping[str, object]) -> str:
     if value is None or " " in spec:
         return spec
     text = str(value)
-    return f"{spec} {text}" if any(sign in text for sign in "*=<>! ") else f"{spec} {text}.*"
+    if not _RANGE.isdisjoint(text):
+        return f"{spec} {text}"
+    return f"{spec} {text}.*"

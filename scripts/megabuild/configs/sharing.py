@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from packaging.version import Version
+
 from groundwork.errors import ConfigError
 from megabuild.configs.config import Config, load
 
+_FASTEST_BLAS = "mkl"
 #: Keys that change every object.
 _TOOLCHAIN = (
     "provider", "torch_version", "target_platform", "c_compiler", "c_compiler_version", "cxx_compiler",
@@ -17,16 +20,18 @@ _TOOLCHAIN = (
 
 def find_sharing(config: Config, compiled: Iterable[Config], overrides: Mapping[str, Sequence[str]]) -> str:
     """Return the name of a compiled config with nearly the same objects, or ""; ``overrides`` apply to all."""
+    own = toolchain(config, overrides)
     for other in compiled:
-        alike = other.accelerator == config.accelerator and other.name != config.name
-        if alike and toolchain(other, overrides) == toolchain(config, overrides):
+        is_alike = other.accelerator == config.accelerator and toolchain(other, overrides) == own
+        if is_alike and other.name != config.name:
             return other.name
     return ""
 
 
 def toolchain(config: Config, overrides: Mapping[str, Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """Return all that objects of two configs must have in common."""
-    return tuple(tuple(overrides.get(key, config.variant.get(key, ()))) for key in _TOOLCHAIN)
+    values = {**config.variant, **overrides}
+    return tuple(tuple(values.get(key, ())) for key in _TOOLCHAIN)
 
 
 def sort_for_sharing(root: Path, names: Iterable[str]) -> tuple[str, ...]:
@@ -34,18 +39,18 @@ def sort_for_sharing(root: Path, names: Iterable[str]) -> tuple[str, ...]:
 
     Configs that cannot be read come last: each has an error of its own when it is built.
     """
-    configs, unreadable = [], []
+    configs: list[Config] = []
+    unreadable: list[str] = []
     for name in names:
         try:
             configs.append(load(root, name))
         except ConfigError:
             unreadable.append(name)
     toolchains = list(dict.fromkeys(toolchain(config, {}) for config in configs))
-    configs.sort(
-        key=lambda config: (
-            toolchains.index(toolchain(config, {})),
-            [int(part) for part in (config.cuda_version or "0").split(".")],
-            config.blas != "mkl",
-        )
-    )
-    return (*(config.name for config in configs), *unreadable)
+
+    def order(config: Config) -> tuple[int, Version, bool]:
+        cuda = Version(config.cuda_version or "0")
+        return toolchains.index(toolchain(config, {})), cuda, config.blas != _FASTEST_BLAS
+
+    names_in_order = [config.name for config in sorted(configs, key=order)]
+    return (*names_in_order, *unreadable)

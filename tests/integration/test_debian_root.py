@@ -78,7 +78,7 @@ def test_the_libraries_are_complete_without_the_c_library(debian: DebianRoot) ->
         chosen
     )
     assert not {"libc.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libssl.so.3", "libz.so.1"} & set(chosen)
-    assert chosen["libblas.so.3"][1].startswith("libopenblas")
+    assert chosen["libblas.so.3"].owner.startswith("libopenblas")
 
 
 def test_libraries_find_each_other_and_what_their_code_points_to_stays(
@@ -86,8 +86,8 @@ def test_libraries_find_each_other_and_what_their_code_points_to_stays(
 ) -> None:
     chosen = libraries.select(debian, libraries.read(debian))
     libraries.fill(debian, chosen, "libraries", tmp_path)
-    for soname, (source, _) in chosen.items():
-        assert _contents(tmp_path / "lib" / soname) == _contents(source), soname
+    for soname, packaged in chosen.items():
+        assert _contents(tmp_path / "lib" / soname) == _contents(packaged.path), soname
         with opened(tmp_path / "lib" / soname) as library:
             assert library.rpath() == ("$ORIGIN",)
 

@@ -682,7 +682,8 @@ def of_wheel(sha256: str = "1" * 64) -> LocalPackage:
 def of_nvidia(sha256: str = "1" * 64, members: tuple[str, ...] = ("nvidia/lib/a.so",)) -> LocalPackage:
     entry = catalogue.NvidiaWheel(run="libx", dev="")
     wheel = replace(WHEEL, sha256=sha256)
-    return nvidia._of_wheel(wheel, Path("/nowhere"), members, entry, ("cuda-version 13.*",), "linux-64")[0]
+    made = nvidia.WheelPackages(wheel, Path("/nowhere"), entry, ("cuda-version 13.*",), "linux-64")
+    return made.describe(members)[0]
 
 
 def of_debian(fingerprint: str = "1", glibc: str = "2.41") -> LocalPackage:

@@ -25,7 +25,10 @@ def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
         "libopenblas-dev": "libopenblas-pthread-dev (= 1) | libopenblas-serial-dev",
         "libopenblas-pthread-dev": "libopenblas0-pthread:amd64 (= 1), libc6-dev",
     }
-    installed = {name: libraries.InstalledPackage("1", "optional", text) for name, text in depends.items()}
+    installed = {
+        name: libraries.InstalledPackage(version="1", priority="optional", depends=text)
+        for name, text in depends.items()
+    }
     control = "Source: x\nBuild-Depends: cmake,\n  libonnx-dev (>= 1),\n  libabsent-dev,\n\nPackage: y\n"
     assert libraries.runtime_packages(control, installed) == {"libonnx1t64", "libopenblas0-pthread"}
 
@@ -35,7 +38,9 @@ def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
     library = shared_library(tmp_path / "libone.so", "int one;")
     (tmp_path / "prefix").mkdir()
     debian = root.DebianRoot(path=tmp_path, fingerprint="", release="13")
-    libraries.fill(debian, {"libone.so.1": (library, "libone1")}, "one", tmp_path / "prefix")
+    libraries.fill(
+        debian, {"libone.so.1": libraries.LibraryFile(library, "libone1")}, "one", tmp_path / "prefix"
+    )
     with opened(tmp_path / "prefix/lib/libone.so.1") as copied:
         assert [*copied.rpath()] == ["$ORIGIN"]
 
@@ -49,7 +54,7 @@ def test_a_library_of_cuda_has_nvidias_version() -> None:
 def test_a_root_with_another_toolkit_is_refused(
     version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    toolkit = libraries.InstalledPackage(version or "", "optional", "")
+    toolkit = libraries.InstalledPackage(version=version or "", priority="optional", depends="")
     contents = libraries.Libraries(
         available={}, needed={}, installed={"nvidia-cuda-toolkit": toolkit} if version else {}
     )

@@ -143,7 +143,9 @@ class Toy(Provider):
 
     engines = (Engine.BUBBLEWRAP,)
     compiles = False
-    figures = MappingProxyType({"cpu": Figures(1, 1, 1, 1, 0, 1, "nowhere")})
+    figures = MappingProxyType(
+        {"cpu": Figures(tree=1, package=1, per_python=1, memory=1, hours=0, python_hours=1, basis="nowhere")}
+    )
 
     def provide(self) -> Environment:
         """Return its channel."""

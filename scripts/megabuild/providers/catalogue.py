@@ -46,7 +46,11 @@ class Catalogue:
     def conda_name(self, pypi: str) -> str:
         """Return the conda name of a PyPI project: the same name, unless catalogue.yaml lists another."""
         normal = canonicalize_name(pypi)
-        return {canonicalize_name(self.pypi_name(conda)): conda for conda in self.wheels}.get(normal, normal)
+        # of several conda names of a project, the last one: `with_wheels` adds at the end
+        for conda in reversed(tuple(self.wheels)):
+            if canonicalize_name(self.pypi_name(conda)) == normal:
+                return conda
+        return normal
 
     def pypi_name(self, conda: str) -> str:
         """Return the PyPI name of a conda package."""
@@ -54,7 +58,7 @@ class Catalogue:
 
     def with_wheels(self, names: Iterable[str]) -> Catalogue:
         """Return a copy that lists `names` as wheels, too; they win if two conda names share a PyPI project."""
-        return replace(self, wheels={**self.wheels, **{name: PythonWheel() for name in names}})
+        return replace(self, wheels={**self.wheels, **dict.fromkeys(names, PythonWheel())})
 
 
 # msgspec's first inspection of a class is not thread-safe, and threads call `load`

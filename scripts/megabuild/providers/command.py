@@ -41,19 +41,22 @@ def run(
     Raises ProviderError: The program is missing, failed, or took longer than `timeout` seconds; the message ends with
         its last lines of output. OutOfSpaceError: It failed because the disk of `writes` is full.
     """
-    done = _run_guarded(argv, timeout, env) if guarded else process.run(argv, timeout=timeout, environ=env)
-    if done.returncode:
-        if writes is not None and (lacked_space(done.stdout + done.stderr) or is_full(writes)):
-            raise OutOfSpaceError(
-                f"{what}: the disk is full, or has no inodes left ({writes})",
-                "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
-            )
-        printed = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        tail = "\n  ".join(
-            ([line for line in printed if re.match(relevant, line)] or printed)[-_LINES_SHOWN:]
+    if guarded:
+        done = _run_guarded(argv, timeout, env)
+    else:
+        done = process.run(argv, timeout=timeout, environ=env)
+    if done.returncode == 0:
+        return done.stdout
+    printed = done.stdout + done.stderr
+    if writes is not None and (lacked_space(printed) or is_full(writes)):
+        raise OutOfSpaceError(
+            f"{what}: the disk is full, or has no inodes left ({writes})",
+            "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
         )
-        raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)
-    return done.stdout
+    lines = [line for line in printed.splitlines() if line.strip()]
+    explaining = [line for line in lines if re.match(relevant, line)] or lines
+    tail = "\n  ".join(explaining[-_LINES_SHOWN:])
+    raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)
 
 
 def _run_guarded(
@@ -62,7 +65,8 @@ def _run_guarded(
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with process.start_guarded(argv, **pipes, text=True, errors="replace", env=env) as program:
         # the guard ends the program when its stdin closes; only this process holds the other end
-        lifeline, program.stdin = program.stdin, None  # else `communicate` would close it
+        lifeline = program.stdin
+        program.stdin = None  # else `communicate` would close it
         assert lifeline is not None
         with lifeline:
             try:

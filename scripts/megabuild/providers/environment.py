@@ -68,4 +68,6 @@ class Environment:
 
 def virtual_gpu(config: Config) -> dict[str, str]:
     """Return the virtual package that CUDA packages require, so that they solve on a machine without a GPU."""
-    return {"__cuda": config.cuda_version} if config.cuda_version else {}
+    if config.cuda_version is None:
+        return {}
+    return {"__cuda": config.cuda_version}

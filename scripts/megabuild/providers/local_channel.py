@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.package_store import PackageStore, planned
 from megabuild.providers.pypi import download, lock, wheel_to_conda
+from megabuild.providers.pypi.lock import Wheel
 
 #: Search path for this machine's programs.
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -69,21 +70,24 @@ def make(
 
     Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
     """
-    platform, report = request.config.platform, request.report
+    platform = request.config.platform
     compiler = toolchain or probe()
     catalogue = table.load()
     asked = specs.parse(needs)
-    needed = [python for python in interpreters if not only or python in only]
-    own = [package for version in needed for package in python.packages(interpreters[version], platform)]
-    own += [*compilers.packages(compiler, platform), *extra]
-    for name in sorted(catalogue.programs.intersection(asked)):
-        if program := shutil.which(name, path=_PATH):
-            own.append(_launcher_package(name, program, platform))
+    needed = [name for name in interpreters if not only or name in only]
+    own: list[LocalPackage] = []
+    for name in needed:
+        own += python.packages(interpreters[name], platform)
+    own += compilers.packages(compiler, platform)
+    own += extra
+    own += _launchers(catalogue.programs.intersection(asked), platform)
     missing = asked.keys() - {package.name for package in own}
     missing -= {*catalogue.wheels, *catalogue.tools, *catalogue.companions}
-    by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more) if any_wheel else ()
-    catalogue = catalogue.with_wheels(by_name)
-    missing -= {*by_name}
+    by_name: tuple[str, ...] = ()
+    if any_wheel:
+        by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
+        catalogue = catalogue.with_wheels(by_name)
+        missing -= set(by_name)
     if missing and not request.rehearsal:
         raise ProviderError(
             f"{', '.join(sorted(missing))}: cannot be provided by this machine",
@@ -93,32 +97,65 @@ def make(
     lacking = {name: asked[name] for name in sorted(missing)}
     own += placeholder_packages.packages(lacking, catalogue.stand_ins, compiler, platform)
     # before packing, to fail at once without a network
-    wheels, described = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
-    own += [package for package in described if package.python in ("", *needed)]
-    folder, every = request.cache / "channel", [*{package.key: package for package in own}.values()]
-    ready, to_pack, store = True, list[LocalPackage](), PackageStore(folder)
+    wheels = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
+    own += [package for package in wheels.packages if package.python in ("", *needed)]
+    unique = {package.key: package for package in own}
+    packages = tuple(unique.values())
     if survey:
-        to_pack = store.missing(every)
-        whole = store.whole(every)
-        ready, path = whole is not None, whole or planned(folder, every, platform)
+        index = _plan(packages, request)
     else:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "lock"):
-            sources = {package.inputs.get("wheel") for package in store.missing(every)}
-            unpacked = [wheel for wheel in wheels if wheel.sha256 in sources]
-            download.download(unpacked, request.cache / "wheels", report, more=more)
-            store.ensure(every, report, "packing Pythons, compilers and wheels")
-            path = store.channel(every, platform)
-            store.clean()
+        index = _Index(path=_pack(packages, wheels.wheels, request, more))
     return LocalChannel(
-        path=path,
-        packages=tuple(every),
+        path=index.path,
+        packages=packages,
         toolchain=compiler,
         stand_ins=tuple(sorted(missing)),
         by_name=by_name,
-        ready=ready,
-        missing=tuple(to_pack),
+        ready=index.is_ready,
+        missing=index.missing,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Index:
+    path: Path  #: the channel's folder
+    is_ready: bool = True  #: whether it has the packages
+    missing: tuple[LocalPackage, ...] = ()  #: not packed yet
+
+
+def _plan(packages: Sequence[LocalPackage], request: ProviderRequest) -> _Index:
+    """Return the channel with these packages if it exists, else an index for a plan."""
+    folder = request.cache / "channel"
+    store = PackageStore(folder)
+    missing = tuple(store.missing(packages))
+    existing = store.whole(packages)
+    if existing is not None:
+        return _Index(path=existing, missing=missing)
+    index = planned(folder, packages, request.config.platform)
+    return _Index(path=index, is_ready=False, missing=missing)
+
+
+def _pack(
+    packages: Sequence[LocalPackage], wheels: Sequence[Wheel], request: ProviderRequest, more: Sequence[str]
+) -> Path:
+    """Pack the missing packages, after a download of their wheels; return the channel with all of them."""
+    folder = request.cache / "channel"
+    folder.mkdir(parents=True, exist_ok=True)
+    store = PackageStore(folder)
+    with FileLock(folder / "lock"):
+        sources = {package.inputs.get("wheel") for package in store.missing(packages)}
+        unpacked = [wheel for wheel in wheels if wheel.sha256 in sources]
+        download.download(unpacked, request.cache / "wheels", request.report, more=more)
+        store.ensure(packages, request.report, "packing Pythons, compilers and wheels")
+        channel = store.channel(packages, request.config.platform)
+        store.clean()
+    return channel
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wheels:
+    wheels: Sequence[Wheel]
+    packages: Sequence[LocalPackage]  #: made from them
 
 
 def _describe_wheels(
@@ -127,31 +164,48 @@ def _describe_wheels(
     catalogue: Catalogue,
     interpreters: Collection[Interpreter],
     more: Sequence[str],
-) -> tuple[list[lock.Wheel], list[LocalPackage]]:
+) -> _Wheels:
     """Resolve the wheels of packages, and describe the packages made from them."""
-    wheels = {name: asks for name, asks in asked.items() if name in {*catalogue.wheels, *catalogue.tools}}
+    needs: dict[str, Sequence[MatchSpec]] = {}
+    for name, asks in asked.items():
+        if name in catalogue.wheels or name in catalogue.tools:
+            needs[name] = asks
     # a companion is made from the wheel of the package that it was split from
     for name in catalogue.companions.keys() & asked:
-        wheels.setdefault(catalogue.companions[name], ())
+        needs.setdefault(catalogue.companions[name], ())
+    if not needs:
+        return _Wheels(wheels=(), packages=())
     folder = request.cache / "wheels"
-    projects = [catalogue.pypi_name(name) + specs.pip_specifier(asks) for name, asks in wheels.items()]
+    projects = [catalogue.pypi_name(name) + specs.pip_specifier(asks) for name, asks in needs.items()]
     resolve = partial(lock.resolve, projects, folder=folder / "locks", more=more)
-    locks = list(each(resolve, interpreters, _RESOLVERS)) if projects else []
-    all_wheels = lock.wheels_of(locks)
+    locks = list(each(resolve, interpreters, _RESOLVERS))
+    wheels = lock.wheels_of(locks)
     # pybind11-abi's version is in a header
-    opened = [wheel for wheel in all_wheels if wheel.name == "pybind11"]
+    opened = [wheel for wheel in wheels if wheel.name == "pybind11"]
     download.download(opened, folder, request.report, more=more)
-    described = wheel_to_conda.packages(locks, folder, catalogue, request.config.platform)
-    described += wheel_to_conda.other_names(described, wheels, catalogue, request.config.platform)
-    return all_wheels, described
+    platform = request.config.platform
+    packages = wheel_to_conda.packages(locks, folder, catalogue, platform)
+    packages += wheel_to_conda.other_names(packages, needs, catalogue, platform)
+    return _Wheels(wheels=wheels, packages=packages)
+
+
+def _launchers(names: Iterable[str], platform: str) -> list[LocalPackage]:
+    """Describe a package for each of these programs that this machine has."""
+    packages: list[LocalPackage] = []
+    for name in sorted(names):
+        program = shutil.which(name, path=_PATH)
+        if program is not None:
+            packages.append(_launcher_package(name, program, platform))
+    return packages
 
 
 def _launcher_package(name: str, program: str, platform: str) -> LocalPackage:
     done = run([program, "--version"], timeout=120)
-    version = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    version = found.group() if found else "0"
     return LocalPackage(
         name=name,
-        version=version.group() if version else "0",
+        version=version,
         platform=platform,
         inputs={"program": program, "sha256": sha256(Path(program).resolve())},
         fill=partial(_write_launcher, name, program),

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from groundwork.channel import Channel
 from groundwork.errors import ProviderError
@@ -27,17 +27,19 @@ from megabuild.providers.pypi import download, lock, nvidia
 #: A package of the local channel lies in the cache also unpacked, at about twice its size. A rehearsal's 83 MB of
 #: wheels became 482 MB, which includes this machine's Pythons and compilers.
 _COPIES = 3
+_PYBIND11_ABI = "pybind11-abi"
 
 
-class Figures(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Figures:
     """What a build of PyTorch takes with a provider's features."""
 
     tree: float  #: GB of a compile's folder
-    package: float  #: GB of libtorch's package; `per_python`: of each Python's
-    per_python: float
+    package: float  #: GB of libtorch's package
+    per_python: float  #: GB of each Python's package
     memory: float  #: GB of the largest compile
-    hours: float  #: CPU hours of libtorch's compile; `python_hours`: of each Python's
-    python_hours: float
+    hours: float  #: CPU hours of libtorch's compile
+    python_hours: float  #: CPU hours of each Python's compile
     basis: str  #: source of the figures
 
 
@@ -97,17 +99,27 @@ class LocalProvider(Provider):
 
         Raises ProviderError: This machine has none of the Pythons, or the config is for another platform.
         """
-        config, here = self.request.config, machine_platform()
+        config = self.request.config
+        here = machine_platform()
         if config.platform != here or here not in compilers.MACHINES:
             raise ProviderError(
                 f"{config.name}: built on {config.platform} only; this machine is {here}",
                 f"build this config on a {config.platform} machine or in its container image",
             )
-        asked = (re.match(r"python\s*=*(3\.\d+)", need) for need in requirements(self.request.planned))
-        if named := config.pythons or tuple(match[1] for match in asked if match):
+        named = config.pythons or self._named_pythons()
+        if named:
             return interpreters.some_of(named, self.request.report)
         installed = interpreters.find(self.request.report)  # no package names a Python: any will do
-        return dict([*installed.items()][-1:])
+        newest = list(installed.items())[-1:]
+        return dict(newest)
+
+    def _named_pythons(self) -> tuple[str, ...]:
+        """Return the Pythons that the packages' requirements name."""
+        pythons: list[str] = []
+        for need in requirements(self.request.planned):
+            if match := re.match(r"python\s*=*(3\.\d+)", need):
+                pythons.append(match[1])
+        return tuple(pythons)
 
     def nvidia(
         self,
@@ -119,18 +131,20 @@ class LocalProvider(Provider):
         more: Sequence[str] = (),
     ) -> list[LocalPackage]:
         """Resolve, download and describe NVIDIA's wheels; a survey downloads only wheels of unknown content."""
-        request, wheels = self.request, self.request.cache / "wheels"
+        config = self.request.config
+        wheels = self.request.cache / "wheels"
         locks = wheels / "locks"
         resolved = lock.resolve(needs, python, locks, dependencies=dependencies, more=more)
         unknown = [wheel for wheel in resolved.wheels if not survey or noted(locks, wheel.sha256) is None]
-        download.download(unknown, wheels, request.report, more=more)
-        cuda, table = request.config.cuda_version or "", catalogue.load().nvidia
-        return nvidia.packages(resolved, wheels, table, cuda, request.config.platform, locks)
+        download.download(unknown, wheels, self.request.report, more=more)
+        table = catalogue.load().nvidia
+        return nvidia.packages(resolved, wheels, table, config.cuda_version or "", config.platform, locks)
 
     def needed_pythons(self, available: Iterable[str], base: str) -> tuple[str, ...]:
         """Return the available Pythons that this run's packages need; staging needs ``base``."""
         asked = {package.python for package in self.request.planned if not package.skipped}
-        asked |= {base} if "torch_python_base" in self.request.config.variant else set()
+        if "torch_python_base" in self.request.config.variant:
+            asked.add(base)
         return tuple(python for python in available if python in asked)
 
     def of_channel(
@@ -145,21 +159,18 @@ class LocalProvider(Provider):
         It overrides the config's values that its compiler and packages determine. It is pending until the channel is
         complete, and no wheels are ``absent`` (sizes by sha256).
         """
-        compiler, variant = channel.toolchain.major, self.request.config.variant
-        versions = {package.name: package.version for package in channel.packages}
         found = {
-            "c_compiler_version": compiler,
-            "cxx_compiler_version": compiler,
+            "c_compiler_version": channel.toolchain.major,
+            "cxx_compiler_version": channel.toolchain.major,
             "c_stdlib_version": channel.toolchain.glibc,
-            "pybind11_abi": versions.get("pybind11-abi", variant.get("pybind11_abi", ("",))[0]),
         }
+        for package in channel.packages:
+            if package.name == _PYBIND11_ABI:
+                found["pybind11_abi"] = package.version
         overrides = self.overrides({**found, **values})
-        notes = []
+        notes: list[str] = []
         if overrides and not self.request.rehearsal:
-            differing = (
-                f"{key} {value} (not {', '.join(variant[key])})" for key, (value,) in overrides.items()
-            )
-            notes.append(f"differs from the config: {'; '.join(differing)}")
+            notes.append(f"differs from the config: {self._differences(overrides)}")
         if channel.by_name:
             names = ", ".join(channel.by_name)
             notes.append(f"not in the catalogue, taken from pip's indexes by name: {names}")
@@ -173,36 +184,52 @@ class LocalProvider(Provider):
             pending=self._pending(channel, absent),
         )
 
+    def _differences(self, overrides: Mapping[str, tuple[str, ...]]) -> str:
+        differences: list[str] = []
+        for key, (value,) in overrides.items():
+            former = ", ".join(self.request.config.variant[key])
+            differences.append(f"{key} {value} (not {former})")
+        return "; ".join(differences)
+
     def _pending(self, channel: LocalChannel, absent: Mapping[str, int]) -> Pending | None:
         """Return the packages of ``channel`` and the ``absent`` wheels that a run must still get, if there are any."""
         folder = self.request.cache / "wheels"
-        of_wheels = [package for package in channel.missing if "wheel" in package.inputs]
-        packed = {package.inputs["wheel"]: package.size for package in of_wheels}
-        left = {key: size for key, size in packed.items() if not any((folder / key[:16]).glob("*.whl"))}
-        left |= absent
-        if channel.ready and not left:
+        to_pack: dict[str, int] = {}  # sizes of wheels, by sha256
+        to_download = dict(absent)
+        for package in channel.missing:
+            wheel = package.inputs.get("wheel")
+            if wheel is None:
+                continue
+            to_pack[wheel] = package.size
+            if not any((folder / wheel[:16]).glob("*.whl")):
+                to_download[wheel] = package.size
+        if channel.ready and not to_download:
             return None
-        size = sum(left.values())
+        download_size = sum(to_download.values())
         return Pending(
-            wheels=len(left),
-            download=size,
-            bytes=size + _COPIES * sum(packed.values()),
+            wheels=len(to_download),
+            download=download_size,
+            bytes=download_size + _COPIES * sum(to_pack.values()),
             packages=len(channel.missing),
         )
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return the values that differ from the config's, by variant key."""
         variant = self.request.config.variant
-        return {
-            key: (value,) for key, value in values.items() if key in variant and set(variant[key]) != {value}
-        }
+        differing: dict[str, tuple[str, ...]] = {}
+        for key, value in values.items():
+            if key in variant and set(variant[key]) != {value}:
+                differing[key] = (value,)
+        return differing
 
 
 def base_python(config: Config, pythons: Iterable[str]) -> str:
     """Return the Python for the build of libtorch: the config's, else the newest available one with a GIL."""
     named = config.variant.get("torch_python_base", ("",))[0]
     usable = [python for python in pythons if not python.endswith("t")] or list(pythons)
-    return named if named in usable or not usable else usable[-1]
+    if named in usable or not usable:
+        return named
+    return usable[-1]
 
 
 def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
@@ -213,4 +240,9 @@ def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
     for package in chosen:
         needs.update(package.staging_build, package.staging_host)
         needs.update(package.build, package.host, package.run, package.test)
-    return sorted(need for need in needs if re.split(r"[\s=<>!~\[]", need.strip())[0] not in own)
+    return sorted(need for need in needs if _name(need) not in own)
+
+
+def _name(need: str) -> str:
+    """Return the name of a required package."""
+    return re.split(r"[\s=<>!~\[]", need.strip())[0]

@@ -46,10 +46,11 @@ def pip_specifier(specs: Sequence[MatchSpec]) -> str:
 
     Raises ProviderError: pip has no such version clause.
     """
-    versions = ((spec.version or "*").split("|")[-1].strip("()") for spec in specs)
-    clauses = dict.fromkeys(
-        _pip_clause(clause.strip()) for version in versions for clause in version.split(",")
-    )
+    clauses: dict[str, None] = {}
+    for spec in specs:
+        last = (spec.version or "*").split("|")[-1].strip("()")
+        for clause in last.split(","):
+            clauses[_pip_clause(clause.strip())] = None
     return ",".join(filter(None, clauses))
 
 
@@ -60,17 +61,21 @@ def _pip_clause(clause: str) -> str:
     operator, version = match.groups()
     if version == "*":
         return ""
-    if operator == "=" or (operator == "" and version.endswith("*")):
-        return "==" + version.removesuffix("*").removesuffix(".") + ".*"
+    prefix = version.removesuffix("*").removesuffix(".")
+    if operator == "=" or (not operator and version.endswith("*")):
+        return f"=={prefix}.*"
     if operator in (">=", "<=", ">", "<", "~="):
-        version = version.removesuffix("*").removesuffix(".")
+        return operator + prefix
     return (operator or "==") + version
 
 
 def conda_version(specifier: SpecifierSet) -> str:
     """Return pip's version specifier in conda's syntax: "==1.*" becomes "1.*", "===1" becomes "==1"."""
-    clauses = []
+    clauses: list[str] = []
     for clause in sorted(map(str, specifier)):
-        surplus = "==" if clause.endswith(".*") else "=" if clause.startswith("===") else ""
-        clauses.append(clause.removeprefix(surplus))
+        if clause.endswith(".*"):
+            clause = clause.removeprefix("==")
+        elif clause.startswith("==="):
+            clause = clause.removeprefix("=")
+        clauses.append(clause)
     return ",".join(clauses)

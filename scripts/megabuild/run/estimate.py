@@ -24,7 +24,9 @@ _HEAVY_BYTES = 6 * GB
 #: Share of a compile that is left with the objects of a config with another BLAS (docs/lab/measurements.md, "Objects
 #: that configs share").
 _SHARED = 0.03
-_MODEL = Figures(0.1, 0.05, 0.02, 0.5, 0.01, 0.008, "measured rehearsals")
+_MODEL = Figures(
+    tree=0.1, package=0.05, per_python=0.02, memory=0.5, hours=0.01, python_hours=0.008, basis="measured rehearsals"
+)  # fmt: skip
 #: GB of the environment that all extensions' tasks share, and of each task.
 _CUDA_ENVIRONMENT = 5.5
 _CPU_ENVIRONMENT = 1.0

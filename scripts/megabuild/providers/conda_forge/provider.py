@@ -26,9 +26,23 @@ class CondaForgeProvider(Provider):
     needs_submodules = True
     figures = MappingProxyType(
         {
-            "cpu": Figures(12, 0.5, 0.2, 2.5, 15, 1.6, "reported for conda-forge's three-core runners"),
+            "cpu": Figures(
+                tree=12,
+                package=0.5,
+                per_python=0.2,
+                memory=2.5,
+                hours=15,
+                python_hours=1.6,
+                basis="reported for conda-forge's three-core runners",
+            ),
             "cuda": Figures(
-                30, 2.0, 0.2, 5.3, 56, 2.6, "reported for conda-forge's builds, assuming eight cores"
+                tree=30,
+                package=2.0,
+                per_python=0.2,
+                memory=5.3,
+                hours=56,
+                python_hours=2.6,
+                basis="reported for conda-forge's builds, assuming eight cores",
             ),
         }
     )
@@ -39,12 +53,12 @@ class CondaForgeProvider(Provider):
         Raises ChannelError: A channel does not answer.
         """
         config = self.request.config
-        entries = config.variant.get(CHANNELS, ("conda-forge",))
-        names = [name.strip() for entry in entries for name in entry.split(",")]
-        given = {name: channel_url(name) for name in names}
-        channels = separate_logins(map(Channel.parse, given.values()))
-        for name, url in given.items():
-            if reason := why_channel_unreachable(url):
+        names = ",".join(config.variant.get(CHANNELS, ("conda-forge",))).split(",")
+        urls = {name.strip(): channel_url(name.strip()) for name in names}
+        channels = separate_logins(map(Channel.parse, urls.values()))
+        for name, url in urls.items():
+            reason = why_channel_unreachable(url)
+            if reason:
                 raise ChannelError(
                     f"{config.name}: channel {redact.text(name)} is unreachable: {reason}",
                     "set CONDA_CHANNEL_ALIAS to a mirror",

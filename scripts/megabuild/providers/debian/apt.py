@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from email import message_from_string
 from pathlib import Path
-from typing import NamedTuple
 
 from groundwork.errors import ProviderError
 from groundwork.process import run
@@ -21,10 +21,12 @@ _OPTIONS = re.compile(
     r"^(Acquire::(Check-|Retries|ForceIPv|http|https|ftp|Proxy)[^ ]*) (\".*\");$", re.IGNORECASE
 )
 
+_EMPTY = '""'
 _VARIABLE = "MEGABUILD_DEBIAN_MIRROR"
 
 
-class AptSource(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class AptSource:
     """An entry of apt's sources."""
 
     uri: str
@@ -51,22 +53,29 @@ def _deb822(stanza: str) -> Iterator[AptSource]:
     uris = fields.get("uris", "").split()
     if not uris or fields.get("enabled", "yes").lower() in ("no", "false"):
         return
-    options = []
-    if (key := fields.get("signed-by", "").strip()).startswith("/"):  # one line cannot hold an inline key
+    options: list[str] = []
+    key = fields.get("signed-by", "").strip()
+    if key.startswith("/"):  # one line cannot hold an inline key
         options.append(f"signed-by={key}")
     if fields.get("trusted", "").lower() in ("yes", "true"):
         options.append("trusted=yes")
-    suites, components = fields.get("suites", "").split(), fields.get("components", "").split()
-    yield AptSource(uris[0], suites, components, options)
+    yield AptSource(
+        uri=uris[0],
+        suites=fields.get("suites", "").split(),
+        components=fields.get("components", "").split(),
+        options=options,
+    )
 
 
 def _one_line(text: str) -> Iterator[AptSource]:
     for line in text.splitlines():
         match = re.match(r"^deb(?:-src)?\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s*([^#]*)", line.strip())
         if match:
-            options, uri, suite, components = match.groups()
-            chosen = [one for one in (options or "").split() if one.startswith(("signed-by=", "trusted=yes"))]
-            yield AptSource(uri, [suite], components.split(), chosen)
+            options, uri, suite, components = match.groups(default="")
+            chosen = [
+                option for option in options.split() if option.startswith(("signed-by=", "trusted=yes"))
+            ]
+            yield AptSource(uri=uri, suites=[suite], components=components.split(), options=chosen)
 
 
 def debian_lines(
@@ -80,25 +89,39 @@ def debian_lines(
     """
     mirror = os.environ.get(_VARIABLE, "")
     if not mirror:
-        # Debian's main archive: not security, not a third party's, not a flat repository
-        usable = (
-            source
-            for source in (sources() if configured is None else configured)
-            if "main" in source.components and re.search(r"/debian(/[0-9TZ]+)?$", source.uri.rstrip("/"))
-            if any("/" not in suite and not suite.endswith("-security") for suite in source.suites)
-        )
-        source = next(usable, None)
-        if source is None:
-            raise ProviderError(
-                "/etc/apt: no Debian mirror is configured, and Debian configs need one",
-                f"set {_VARIABLE}=URL, or choose a config of another provider (scripts/megabuild configs)",
-            )
-        mirror = f"[{' '.join(source.options)}] {source.uri}" if source.options else source.uri
+        if configured is None:
+            configured = sources()
+        mirror = _mirror(configured)
     return [" ".join([f"deb {mirror} {suite} main", *components]), f"deb-src {mirror} {suite} main"]
+
+
+def _mirror(configured: Iterable[AptSource]) -> str:
+    """Return the options and address of the first source that is a mirror of Debian's main archive."""
+    for source in configured:
+        if not _has_main_archive(source):
+            continue
+        if source.options:
+            return f"[{' '.join(source.options)}] {source.uri}"
+        return source.uri
+    raise ProviderError(
+        "/etc/apt: no Debian mirror is configured, and Debian configs need one",
+        f"set {_VARIABLE}=URL, or choose a config of another provider (scripts/megabuild configs)",
+    )
+
+
+def _has_main_archive(source: AptSource) -> bool:
+    """Return whether it has Debian's main archive: not security, not a third party's, not a flat repository."""
+    if "main" not in source.components or not re.search(r"/debian(/[0-9TZ]+)?$", source.uri.rstrip("/")):
+        return False
+    return any("/" not in suite and not suite.endswith("-security") for suite in source.suites)
 
 
 def options() -> list[str]:
     """Return this machine's apt options for reaching mirrors (proxies, date checks, retries), as apt.conf lines."""
     dump = run(["apt-config", "dump"], timeout=20).stdout
-    chosen = [match for line in dump.splitlines() if (match := _OPTIONS.match(line))]
-    return [f"{match[1]} {match[3]};" for match in chosen if match[3] != '""']
+    lines: list[str] = []
+    for line in dump.splitlines():
+        match = _OPTIONS.match(line)
+        if match and match[3] != _EMPTY:
+            lines.append(f"{match[1]} {match[3]};")
+    return lines

@@ -12,6 +12,7 @@ from functools import partial
 
 from groundwork.errors import ProviderError
 from megabuild.providers.debian import libraries
+from megabuild.providers.debian.libraries import Libraries, LibraryFile
 from megabuild.providers.debian.root import DebianRoot, remake_hint
 from megabuild.providers.local.compilers import nvcc
 from megabuild.providers.local.package import LocalPackage, alias
@@ -41,48 +42,67 @@ def packages(
     contents = libraries.read(root)
     toolkit = contents.installed.get("nvidia-cuda-toolkit")
     if toolkit is None or not toolkit.version.startswith(f"{cuda}."):
-        present = upstream_version(toolkit.version) if toolkit else "not installed"
+        present = "not installed"
+        if toolkit is not None:
+            present = upstream_version(toolkit.version)
         raise ProviderError(
             f"Debian's CUDA toolkit: {present}, but the config needs CUDA {cuda}",
             "set cuda_compiler_version for the debian provider in conda_build_config.yaml",
         )
     everywhere = set(libraries.select(root, contents))
-    owner_of = {deb: conda for conda, (_, *debs) in table.items() for deb in debs}
-    home = {soname: owner_of[owner] for soname, (_, owner) in contents.available.items() if owner in owner_of}
+    home = _conda_packages(table, contents)
     version = upstream_version(toolkit.version)
     described = [
         nvcc(version, cuda, platform, _VARIABLES, (), root.fingerprint),
         alias("cuda-profiler-api", "cuda-version", cuda, platform),
     ]
     for conda, (dev, *debs) in table.items():
-        own = {soname for soname, package in home.items() if package == conda}
-        if not own:
+        sonames: set[str] = set()
+        for soname, package in home.items():
+            if package == conda:
+                sonames |= contents.closure(soname)
+        if not sonames:
             raise ProviderError(
                 f"{root.path}: no library of {', '.join(debs)}", remake_hint(root.path.parent)
             )
-        sonames = set[str]().union(*(contents.closure(soname) for soname in own))
-        files = {
-            soname: contents.available[soname]
-            for soname in sorted(sonames - everywhere)
-            if home.get(soname, conda) == conda
-        }
-        others = sorted({home[soname] for soname in sonames if home.get(soname, conda) != conda})
+        files: dict[str, LibraryFile] = {}
+        others: set[str] = set()
+        for soname in sorted(sonames):
+            package = home.get(soname, conda)
+            if package != conda:
+                others.add(package)
+            elif soname not in everywhere:
+                files[soname] = contents.available[soname]
+        depends = [f"cuda-version {cuda}.*"]
+        if sonames & everywhere:
+            depends.append(libraries.NAME)
+        depends += sorted(others)
         version = upstream_version(contents.installed[debs[0]].version)
-        common = [libraries.NAME] if sonames & everywhere else []
-        described.append(
-            LocalPackage(
-                name=conda,
-                version=version,
-                platform=platform,
-                depends=(f"cuda-version {cuda}.*", *common, *others),
-                inputs={"root": root.fingerprint, "files": "\n".join(files)},
-                fill=partial(libraries.fill, root, files, conda),
-                summary=f"Libraries of Debian's {', '.join(debs)}",
-            )
+        runtime = LocalPackage(
+            name=conda,
+            version=version,
+            platform=platform,
+            depends=tuple(depends),
+            inputs={"root": root.fingerprint, "files": "\n".join(files)},
+            fill=partial(libraries.fill, root, files, conda),
+            summary=f"Libraries of Debian's {', '.join(debs)}",
         )
+        described.append(runtime)
         exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
         described.append(alias(dev, conda, version, platform, exported))
     return described
+
+
+def _conda_packages(table: Mapping[str, Sequence[str]], contents: Libraries) -> dict[str, str]:
+    """Return the conda package of each library that a package of the table has, by soname."""
+    conda_of: dict[str, str] = {}
+    for conda, (_, *debs) in table.items():
+        conda_of |= dict.fromkeys(debs, conda)
+    packages: dict[str, str] = {}
+    for soname, library in contents.available.items():
+        if library.owner in conda_of:
+            packages[soname] = conda_of[library.owner]
+    return packages
 
 
 def upstream_version(debian: str) -> str:
@@ -91,4 +111,6 @@ def upstream_version(debian: str) -> str:
     Debian keeps a former, too high version as a prefix: "11.1.1+~10.3.5.147~12.4.1-2" is cuRAND's 10.3.5.147.
     """
     match = re.match(r"(?:\d+:)?(?:[\d.]+\+~)?(\d+(?:\.\d+)*)", debian)
-    return match[1] if match else "0"
+    if match is None:
+        return "0"
+    return match[1]

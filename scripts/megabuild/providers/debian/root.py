@@ -106,13 +106,16 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
     """
     inputs = root_inputs(cuda=cuda)
     entry = inputs.folder(cache)
-    if root := _read(entry):
+    root = _read(entry)
+    if root is not None:
         return root
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock"):
-        if root := _read(entry):
+        root = _read(entry)  # another process may have made it
+        if root is not None:
             return root
-        if command := install_command():
+        command = install_command()
+        if command:
             programs = " and ".join(_PROGRAMS)
             raise ProviderError(f"Debian configs need {programs}: not all are installed", f"run: {command}")
         for left in cache.glob("tmp-*"):
@@ -121,7 +124,9 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
         temporary.mkdir()
         temporary.chmod(0o755)
         try:
-            how_long = " and CUDA (2 GB to download, about 5 minutes)" if cuda else " (about 2 minutes)"
+            how_long = " (about 2 minutes)"
+            if cuda:
+                how_long = " and CUDA (2 GB to download, about 5 minutes)"
             what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
             report(Preparing(what=what))
             (temporary / "sources.list").write_text("\n".join(inputs.mirrors) + "\n")
@@ -155,20 +160,27 @@ def root_inputs(*, cuda: bool) -> RootInputs:
 
     Raises ProviderError: No mirror is configured.
     """
+    packages: tuple[str, ...] = _PACKAGES
+    components: tuple[str, ...] = ()
+    if cuda:
+        packages += _CUDA_PACKAGES
+        components = _CUDA_COMPONENTS
     return RootInputs(
         format=_FORMAT,
         suite=SUITE,
         source=SOURCE,
         machine=platform.machine(),
-        packages=(*_PACKAGES, *(_CUDA_PACKAGES if cuda else ())),
-        mirrors=apt.debian_lines(SUITE, _CUDA_COMPONENTS if cuda else ()),
+        packages=packages,
+        mirrors=apt.debian_lines(SUITE, components),
     )
 
 
 def install_command() -> str:
     """Return the command that installs the programs missing on this machine, or an empty string."""
-    missing = sorted(package for program, package in _PROGRAMS.items() if shutil.which(program) is None)
-    return debian_packages.install_command(*missing, options="--no-install-recommends") if missing else ""
+    missing = [package for program, package in _PROGRAMS.items() if shutil.which(program) is None]
+    if not missing:
+        return ""
+    return debian_packages.install_command(*sorted(missing), options="--no-install-recommends")
 
 
 def enter(root: Path) -> list[str]:
@@ -179,24 +191,22 @@ def enter(root: Path) -> list[str]:
 
 
 def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
+    command = ["mmdebstrap", "--mode=unshare"]
+    if os.geteuid() == 0:
+        # mounts in the root disappear with the process, even if it is killed
+        alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+        command = [*alone, "mmdebstrap", "--mode=root"]
+    command += ["--variant=buildd", f"--include={','.join(packages)}"]
+    for option in (*apt.options(), 'Acquire::Languages "none";'):
+        command.append(f"--aptopt={option}")
     hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
-    hooks += [f"sh -c '{_UNPACK_CUDNN}'"] if cuda else []
-    is_root = os.geteuid() == 0
-    # mounts in the root disappear with the process, even if it is killed
-    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"] if is_root else []
+    if cuda:
+        hooks.append(f"sh -c '{_UNPACK_CUDNN}'")
+    for hook in hooks:
+        command.append(f'--customize-hook=chroot "$1" {hook}')
+    command += [SUITE, str(folder / "root"), str(folder / "sources.list")]
     run(
-        [
-            *alone,
-            "mmdebstrap",
-            "--mode=root" if is_root else "--mode=unshare",
-            "--variant=buildd",
-            f"--include={','.join(packages)}",
-            *(f"--aptopt={option}" for option in (*apt.options(), 'Acquire::Languages "none";')),
-            *(f'--customize-hook=chroot "$1" {hook}' for hook in hooks),
-            SUITE,
-            str(folder / "root"),
-            str(folder / "sources.list"),
-        ],
+        command,
         what="making the Debian root",
         remedy="check the network and this machine's apt sources (sudo apt-get update)",
         timeout=_TIMEOUT,
@@ -218,14 +228,18 @@ def _describe(root: Path) -> dict[str, str]:
 
 def _read(entry: Path) -> DebianRoot | None:
     record = read_record(entry / "record.json", _RECORDS) or {}
-    complete = {"fingerprint", "release"} <= record.keys()
-    return DebianRoot(path=entry / "root", **record) if complete else None
+    if not {"fingerprint", "release"} <= record.keys():
+        return None
+    return DebianRoot(path=entry / "root", **record)
 
 
 def _delete(folder: Path) -> None:
     """Delete a folder; raise ProviderError if anything is mounted below it."""
-    mounts = (partition.mountpoint for partition in psutil.disk_partitions(all=True))
-    if below := [mount for mount in mounts if folder in Path(mount).parents]:
+    below: list[str] = []
+    for partition in psutil.disk_partitions(all=True):
+        if folder in Path(partition.mountpoint).parents:
+            below.append(partition.mountpoint)
+    if below:
         raise ProviderError(
             f"{folder}: cannot be deleted with mounts in it", f"run: umount {' '.join(below)}"
         )

@@ -18,6 +18,7 @@ from megabuild.providers.local.package import LocalPackage, alias
 #: Machine part of conda-forge's GNU triplets, by platform.
 MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
+_LIBSTDCXX = "libstdcxx"
 _REMEDY = f"run: {install_command('g++')}"
 
 #: Programs that activation exports, by variable.
@@ -111,7 +112,10 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = ""
         what="looking for gcc and g++",
         remedy=_REMEDY,
     )
-    answer = dict(line.partition("=")[::2] for line in printed.splitlines())
+    answer: dict[str, str] = {}
+    for line in printed.splitlines():
+        name, _, value = line.partition("=")
+        answer[name] = value
     if "missing" in answer:
         raise ProviderError(f"{answer['missing']}: not installed", _REMEDY)
     if answer["version"] != answer["cxx_version"]:
@@ -119,65 +123,89 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = ""
             f"gcc {answer['version']} and g++ {answer['cxx_version']}: versions differ",
             "install the same version of gcc and g++",
         )
-    files = {
-        name: root / path.lstrip("/") for name, path in answer.items() if name.startswith(("part:", "lib:"))
-    }
-    if missing := [str(path) for path in files.values() if not path.is_file()]:
+    files: dict[str, Path] = {}
+    libraries: dict[str, Path] = {}
+    for name, path in answer.items():
+        kind, _, library = name.partition(":")
+        if kind not in ("part", "lib"):
+            continue
+        files[name] = root / path.lstrip("/")
+        if kind == "lib":
+            libraries[library] = files[name]
+    missing = [str(path) for path in files.values() if not path.is_file()]
+    if missing:
         raise ProviderError(f"{answer['cxx']}: parts are missing: {', '.join(missing)}", _REMEDY)
+    programs: dict[str, str] = {}
+    for variable, tool in _PROGRAMS.items():
+        path = answer[f"program:{tool}"]
+        if path:
+            programs[variable] = path
     sums = "\n".join(sha256(files[name]) for name in sorted(files))
     return Toolchain(
         cc=answer["cc"],
         cxx=answer["cxx"],
         version=answer["version"],
         glibc=answer["glibc"].split()[-1],
-        programs={name: path for name, tool in _PROGRAMS.items() if (path := answer[f"program:{tool}"])},
-        libraries={name[4:]: path for name, path in files.items() if name.startswith("lib:")},
+        programs=programs,
+        libraries=libraries,
         digest=hashlib.sha256(sums.encode()).hexdigest(),
     )
 
 
 def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and run-time libraries; ``platform`` is one of ``MACHINES``."""
-    version, glibc = toolchain.version, toolchain.glibc
-    libgcc, libstdcxx = f"libgcc >={toolchain.major}", f"libstdcxx >={toolchain.major}"
-    compiler, here = {"compiler": toolchain.digest}, partial(LocalPackage, version=version, platform=platform)
-    binutils, gcc, gxx = f"binutils_{platform}", f"gcc_{platform}", f"gxx_{platform}"
-    sysroot = here(
+    version = toolchain.version
+    glibc = toolchain.glibc
+    libgcc = f"libgcc >={toolchain.major}"
+    libstdcxx = f"{_LIBSTDCXX} >={toolchain.major}"
+    sysroot = LocalPackage(
         name=f"sysroot_{platform}",
         version=glibc,
+        platform=platform,
         noarch="generic",
         run_exports={"strong": (f"__glibc >={glibc},<3.0.a0",)},
         summary=f"The system's own glibc {glibc}",
     )
-    described = [sysroot]
-    for name, variables, depends, exports in (
-        (binutils, toolchain.programs, (), ()),
-        (gcc, _c_variables(toolchain, platform), (binutils, sysroot.name, libgcc), (libgcc,)),
-        (gxx, _cxx_variables(toolchain), (f"{gcc} {version}.*", libstdcxx), (libstdcxx, libgcc)),
-    ):
-        described.append(
-            activating(
-                here(
-                    name=name,
-                    depends=depends,
-                    run_exports={"strong": exports} if exports else {},
-                    inputs=compiler,
-                    summary=f"Activates the system's GCC {version}",
-                ),
-                variables,
-            )
-        )
-    described += [alias("c-compiler", gcc, version, platform), alias("cxx-compiler", gxx, version, platform)]
+    activated = partial(
+        LocalPackage,
+        version=version,
+        platform=platform,
+        inputs={"compiler": toolchain.digest},
+        summary=f"Activates the system's GCC {version}",
+    )
+    binutils = activated(name=f"binutils_{platform}")
+    gcc = activated(
+        name=f"gcc_{platform}",
+        depends=(binutils.name, sysroot.name, libgcc),
+        run_exports={"strong": (libgcc,)},
+    )
+    gxx = activated(
+        name=f"gxx_{platform}",
+        depends=(f"{gcc.name} {version}.*", libstdcxx),
+        run_exports={"strong": (libstdcxx, libgcc)},
+    )
+    described = [
+        sysroot,
+        activating(binutils, toolchain.programs),
+        activating(gcc, _c_variables(toolchain, platform)),
+        activating(gxx, _cxx_variables(toolchain)),
+        alias("c-compiler", gcc.name, version, platform),
+        alias("cxx-compiler", gxx.name, version, platform),
+    ]
     for name, path in toolchain.libraries.items():
-        described.append(
-            here(
-                name=name,
-                inputs=compiler,
-                depends=(f"__glibc >={glibc}", *((libgcc,) if name == "libstdcxx" else ())),
-                fill=partial(_copy_library, path),
-                summary=f"Run-time library of the system's GCC {version}",
-            )
+        depends = [f"__glibc >={glibc}"]
+        if name == _LIBSTDCXX:
+            depends.append(libgcc)
+        library = LocalPackage(
+            name=name,
+            version=version,
+            platform=platform,
+            inputs={"compiler": toolchain.digest},
+            depends=tuple(depends),
+            fill=partial(_copy_library, path),
+            summary=f"Run-time library of the system's GCC {version}",
         )
+        described.append(library)
     return described
 
 
@@ -188,12 +216,13 @@ def nvcc(
 
     ``needs``: its dependencies besides g++; ``root``: fingerprint of the Debian root that nvcc is in, or empty.
     """
+    next_major = int(cuda.split(".")[0]) + 1
     compiler = LocalPackage(
         name=f"cuda-nvcc_{platform}",
         version=version,
         platform=platform,
         depends=(*needs, f"cuda-version {cuda}.*", f"gxx_{platform}"),
-        run_exports={"strong": (f"cuda-version >={cuda},<{int(cuda.split('.')[0]) + 1}",)},
+        run_exports={"strong": (f"cuda-version >={cuda},<{next_major}",)},
         inputs={"root": root},
         summary=f"Activates nvcc {version}",
     )
@@ -202,25 +231,34 @@ def nvcc(
 
 
 def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
-    tools = {name: toolchain.programs[name] for name in ("AR", "RANLIB") if name in toolchain.programs}
+    triplet = f"{MACHINES[platform]}-conda-linux-gnu"
+    cmake = [
+        "-DCMAKE_INSTALL_PREFIX=$_MB_PREFIX", "-DCMAKE_INSTALL_LIBDIR=lib", "-DCMAKE_BUILD_TYPE=Release",
+    ]  # fmt: skip
+    for name in ("AR", "RANLIB"):
+        if name in toolchain.programs:
+            cmake.append(f"-DCMAKE_{name}={toolchain.programs[name]}")
     return {
-        **dict.fromkeys(
-            ("HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD"),
-            f"{MACHINES[platform]}-conda-linux-gnu",
-        ),
-        **dict.fromkeys(("CC", "GCC", "CC_FOR_BUILD"), toolchain.cc),
+        "HOST": triplet,
+        "BUILD": triplet,
+        "CONDA_TOOLCHAIN_HOST": triplet,
+        "CONDA_TOOLCHAIN_BUILD": triplet,
+        "CC": toolchain.cc,
+        "GCC": toolchain.cc,
+        "CC_FOR_BUILD": toolchain.cc,
         "CPPFLAGS": "-DNDEBUG -D_FORTIFY_SOURCE=2 -O2 -isystem $_MB_PREFIX/include",
         "CFLAGS": f"{_COMMON} -isystem $_MB_PREFIX/include$_MB_MAP",
         "LDFLAGS": _LDFLAGS,
         "CMAKE_PREFIX_PATH": "$_MB_PREFIX",
-        "CMAKE_ARGS": "-DCMAKE_INSTALL_PREFIX=$_MB_PREFIX -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_BUILD_TYPE=Release "
-        + " ".join(f"-DCMAKE_{name}={value}" for name, value in tools.items()),
+        "CMAKE_ARGS": " ".join(cmake),
     }
 
 
 def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
     return {
-        **dict.fromkeys(("CXX", "GXX", "CXX_FOR_BUILD"), toolchain.cxx),
+        "CXX": toolchain.cxx,
+        "GXX": toolchain.cxx,
+        "CXX_FOR_BUILD": toolchain.cxx,
         "CXXFLAGS": f"-fvisibility-inlines-hidden -fmessage-length=0 {_COMMON} -isystem $_MB_PREFIX/include$_MB_MAP",
     }
 
@@ -231,9 +269,13 @@ def activating(package: LocalPackage, variables: Mapping[str, str], order: str =
     Values may contain other variables, and ``$_MB_PREFIX`` for the environment's folder. A shell runs the scripts of an
     environment in alphabetical order of ``order`` and the package's name.
     """
-    body = "".join(_SET.format(name=name, value=value) for name, value in variables.items())
-    restored = "".join(_RESTORE.format(name=name) for name in variables)
-    scripts = {"activate": f"{_PROLOGUE}{body}unset _MB_PREFIX _MB_MAP\n", "deactivate": restored}
+    activate = _PROLOGUE
+    deactivate = ""
+    for name, value in variables.items():
+        activate += _SET.format(name=name, value=value)
+        deactivate += _RESTORE.format(name=name)
+    activate += "unset _MB_PREFIX _MB_MAP\n"
+    scripts = {"activate": activate, "deactivate": deactivate}
     fill = partial(_write_scripts, scripts, f"{order}{package.name}")
     return replace(package, inputs={**package.inputs, **scripts}, fill=fill)
 

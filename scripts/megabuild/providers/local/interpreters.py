@@ -20,6 +20,9 @@ from groundwork.user_folders import home_folder
 
 _OLDEST = 10  # minor version of Python 3
 
+#: Of ``sys.implementation`` and ``sys.version_info``.
+_RELEASED_CPYTHON = ("cpython", "final")
+
 _PROBE = """\
 import json, sys, sysconfig
 get = sysconfig.get_config_var
@@ -68,18 +71,29 @@ def candidates(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
 
     Reads PYENV_ROOT, UV_PYTHON_INSTALL_DIR and XDG_DATA_HOME.
     """
-    pyenv = environ.get("PYENV_ROOT") or (home and home / ".pyenv")
-    data = environ.get("XDG_DATA_HOME") or (home and home / ".local" / "share")
-    uv = environ.get("UV_PYTHON_INSTALL_DIR") or (data and Path(data, "uv", "python"))
-    installed = [*([Path(pyenv, "versions")] if pyenv else []), *([Path(uv)] if uv else [])]
     # unlike Path.glob, this passes over unreadable folders
-    for folder in installed:
+    for folder in _folders_of_versions(environ, home):
         for name in sorted(glob("*/bin/python3.[0-9]*", root_dir=folder)):
             if not (folder / name).parents[1].is_symlink():  # an alias, such as 3.12 of 3.12.1
                 yield folder / name
     for folder in (Path("/usr/local/bin"), Path("/usr/bin")):
-        yield from (folder / name for name in sorted(glob("python3.[0-9]*", root_dir=folder)))
+        for name in sorted(glob("python3.[0-9]*", root_dir=folder)):
+            yield folder / name
     yield Path(sys.base_prefix) / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def _folders_of_versions(environ: Mapping[str, str], home: Path | None) -> Iterator[Path]:
+    """Yield the folders of pyenv and uv that have a folder for each Python."""
+    if environ.get("PYENV_ROOT"):
+        yield Path(environ["PYENV_ROOT"], "versions")
+    elif home is not None:
+        yield home / ".pyenv" / "versions"
+    if environ.get("UV_PYTHON_INSTALL_DIR"):
+        yield Path(environ["UV_PYTHON_INSTALL_DIR"])
+    elif environ.get("XDG_DATA_HOME"):
+        yield Path(environ["XDG_DATA_HOME"], "uv", "python")
+    elif home is not None:
+        yield home / ".local" / "share" / "uv" / "python"
 
 
 def find(report: Notes, paths: Iterable[Path] | None = None) -> dict[str, Interpreter]:
@@ -89,7 +103,9 @@ def find(report: Notes, paths: Iterable[Path] | None = None) -> dict[str, Interp
     """
     best: dict[str, Interpreter] = {}
     asked: set[Path] = set()
-    for path in candidates(os.environ, home_folder(os.environ)) if paths is None else paths:
+    if paths is None:
+        paths = candidates(os.environ, home_folder(os.environ))
+    for path in paths:
         suffix = path.name.removeprefix("python3.").removesuffix("t")
         if not suffix.isdigit() or int(suffix) < _OLDEST or path.resolve() in asked:
             continue
@@ -141,7 +157,7 @@ def ask(executable: Path) -> Interpreter | None:
         answer = json.loads(done.stdout)
     except ValueError:
         return None
-    if answer.pop("implementation") != "cpython" or answer.pop("level") != "final":
+    if (answer.pop("implementation"), answer.pop("level")) != _RELEASED_CPYTHON:
         return None
     for name in ("prefix", "stdlib", "include", "library_folder"):
         answer[name] = Path(answer[name])

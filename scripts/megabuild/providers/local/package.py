@@ -147,15 +147,20 @@ def build(package: LocalPackage, work: Path) -> Path:
 
     Raises ProviderError: The engine failed. OutOfSpaceError: The disk is full.
     """
-    staged, output = work / "staged", work / "output"
+    staged = work / "staged"
+    output = work / "output"
     staged.mkdir(parents=True)
     package.fill(staged)
     pattern = "s|" + re.sub(r"[].*^$|\\[]", r"\\\g<0>", package.relocate) + "|"
-    words = {"staged": str(staged), "relocate": package.relocate, "pattern": pattern}
-    script = _SCRIPT.format(**{name: shlex.quote(word) for name, word in words.items()})
+    script = _SCRIPT.format(
+        staged=shlex.quote(str(staged)),
+        relocate=shlex.quote(package.relocate),
+        pattern=shlex.quote(pattern),
+    )
     recipe = work / "recipe.json"  # JSON is YAML, too
-    files = (path for path in sorted(staged.rglob("*")) if path.is_file() and not path.is_symlink())
-    relinked = [str(path.relative_to(staged)) for path in files if has_rpath(path)] if package.relink else []
+    relinked: list[str] = []
+    if package.relink:
+        relinked = _files_with_rpath(staged)
     recipe.write_text(json.dumps(_recipe(package, script, relinked)))
     temporary = work / "tmp"  # the engine copies the package here, and if killed leaves the copy
     temporary.mkdir()
@@ -173,6 +178,14 @@ def build(package: LocalPackage, work: Path) -> Path:
     return work / built.name
 
 
+def _files_with_rpath(folder: Path) -> list[str]:
+    paths: list[str] = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink() and has_rpath(path):
+            paths.append(str(path.relative_to(folder)))
+    return paths
+
+
 def has_rpath(path: Path) -> bool:
     """Whether a file is a library or program with an RPATH or RUNPATH."""
     with contextlib.suppress(NotElf), opened(path) as library:
@@ -181,29 +194,36 @@ def has_rpath(path: Path) -> bool:
 
 
 def _recipe(package: LocalPackage, script: str, relinked: list[str]) -> dict[str, object]:
-    exports = {kind: list(specs) for kind, specs in package.run_exports.items()}
+    python: dict[str, object] = {
+        "skip_pyc_compilation": ["**/*.py"],  # compiling would start a process for every file
+    }
+    if package.site_packages:
+        python["site_packages_path"] = package.site_packages
+    linking: dict[str, object] = {
+        "overlinking_behavior": "ignore",
+        "missing_dso_allowlist": ["*"],
+        "binary_relocation": relinked or False,
+    }
+    if relinked:
+        linking["rpaths"] = ["lib/"]
+    how: dict[str, object] = {
+        "number": package.build_number,
+        "string": package.build_string,
+        "script": script,
+        "python": python,
+        "dynamic_linking": linking,
+    }
+    if package.noarch:
+        how["noarch"] = package.noarch
+    requirements: dict[str, object] = {
+        "run": list(package.depends),
+        "run_constraints": list(package.constrains),
+    }
+    if package.run_exports:
+        requirements["run_exports"] = {kind: list(specs) for kind, specs in package.run_exports.items()}
     return {
         "package": {"name": package.name, "version": package.version},
-        "build": {
-            "number": package.build_number,
-            "string": package.build_string,
-            "script": script,
-            "python": {
-                "skip_pyc_compilation": ["**/*.py"],  # compiling would start a process for every file
-                **({"site_packages_path": package.site_packages} if package.site_packages else {}),
-            },
-            "dynamic_linking": {
-                "overlinking_behavior": "ignore",
-                "missing_dso_allowlist": ["*"],
-                "binary_relocation": relinked or False,
-                **({"rpaths": ["lib/"]} if relinked else {}),
-            },
-            **({"noarch": package.noarch} if package.noarch else {}),
-        },
-        "requirements": {
-            "run": list(package.depends),
-            "run_constraints": list(package.constrains),
-            **({"run_exports": exports} if exports else {}),
-        },
+        "build": how,
+        "requirements": requirements,
         "about": {"summary": package.summary or f"{package.name}, packaged on this machine"},
     }

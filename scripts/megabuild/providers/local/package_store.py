@@ -73,10 +73,12 @@ class PackageStore:
 
         It has the store's files or copies of them, and an index of exactly these packages.
         """
-        channel, listed = self._folder / "channels" / _channel_name(packages), {}
+        channel = self._folder / "channels" / _channel_name(packages)
+        listed: dict[str, str] = {}
         try:
             for package in packages:
-                path, sha256 = channel / package.subdir / package.id.file_name, self._sha256(package)
+                path = channel / package.subdir / package.id.file_name
+                sha256 = self._sha256(package)
                 if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return None
                 listed[path.name] = sha256
@@ -90,12 +92,16 @@ class PackageStore:
 
     def channel(self, packages: Sequence[LocalPackage], platform: str) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
-        if whole := self.whole(packages):
-            return whole
+        existing = self.whole(packages)
+        if existing is not None:
+            return existing
         temporary = self._temporary / uuid.uuid4().hex
+        sums: dict[str, str] = {}
         for package in packages:
-            link(self.path(package), temporary / package.subdir / package.id.file_name)
-        _write_index(temporary, packages, platform, {one.id.file_name: self._sha256(one) for one in packages})
+            name = package.id.file_name
+            link(self.path(package), temporary / package.subdir / name)
+            sums[name] = self._sha256(package)
+        _write_index(temporary, packages, platform, sums)
         make_readable(temporary)
         channel = self._folder / "channels" / _channel_name(packages)
         _put(temporary, channel)
@@ -104,8 +110,11 @@ class PackageStore:
     def _sha256(self, package: LocalPackage) -> str:
         """Return the hash of a package's file; empty if the file is missing or damaged."""
         path = self.path(package)
-        sha256 = (read_record(path.with_name("record.json"), _TEXTS) or {}).get("sha256", "")
-        return sha256 if verified(path, sha256) else ""
+        record = read_record(path.with_name("record.json"), _TEXTS) or {}
+        sha256 = record.get("sha256", "")
+        if not verified(path, sha256):
+            return ""
+        return sha256
 
     def _build(self, package: LocalPackage) -> LocalPackage:
         work = self._temporary / uuid.uuid4().hex
@@ -140,27 +149,36 @@ def _write_index(
     """Write the index of a channel with these packages, whose files have the sha256 ``sums`` if there are any."""
     for subdir in (platform, "noarch"):
         listed: dict[str, dict[str, object]] = {}
-        for package in (package for package in packages if package.subdir == subdir):
-            listed[package.id.file_name] = entry = {
-                "name": package.name,
-                "version": package.version,
-                "build": package.build_string,
-                "build_number": package.build_number,
-                "subdir": subdir,
-                "depends": package.depends,
-                "constrains": package.constrains,
-                "run_exports": package.run_exports,
-            }
-            if package.noarch:
-                entry["noarch"] = package.noarch
-            if package.site_packages:
-                entry["python_site_packages_path"] = package.site_packages
-            if sha256 := sums.get(package.id.file_name):
-                size = (channel / subdir / package.id.file_name).stat().st_size
-                entry |= {"sha256": sha256, "size": size}
+        for package in packages:
+            if package.subdir != subdir:
+                continue
+            name = package.id.file_name
+            listed[name] = _index_entry(package)
+            if name in sums:
+                size = (channel / subdir / name).stat().st_size
+                listed[name] |= {"sha256": sums[name], "size": size}
         document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
         write(channel / subdir / "repodata.json", json.dumps(document))
     write(channel / MADE_OF, json.dumps(_keys(packages)))
+
+
+def _index_entry(package: LocalPackage) -> dict[str, object]:
+    """Return a package's metadata as repodata has it, without its file's size and hash."""
+    entry: dict[str, object] = {
+        "name": package.name,
+        "version": package.version,
+        "build": package.build_string,
+        "build_number": package.build_number,
+        "subdir": package.subdir,
+        "depends": package.depends,
+        "constrains": package.constrains,
+        "run_exports": package.run_exports,
+    }
+    if package.noarch:
+        entry["noarch"] = package.noarch
+    if package.site_packages:
+        entry["python_site_packages_path"] = package.site_packages
+    return entry
 
 
 def _put(folder: Path, final: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.specs import satisfied
 
 _TAG = "rehearsal"
+#: The packages that are not empty.
+_HEADERS = "libmagma-devel"
+_LIBRARY = "libmagma"
 
 _MAGMA_HEADER = """\
 /* Rehearsal stand-in: enough of MAGMA's header for a build to find out its version. */
@@ -47,8 +51,10 @@ def packages(
         others = companions.get(name, ())
         for example in examples(specs, name, _TAG):
             described.append(_stand_in(example, toolchain, platform, brings=others))
-            more = (PackageId(other, example.version, _TAG) for other in others if other not in missing)
-            described += [_stand_in(other, toolchain, platform) for other in more]
+            for other in others:
+                if other not in missing:
+                    companion = PackageId(other, example.version, _TAG)
+                    described.append(_stand_in(companion, toolchain, platform))
     return described
 
 
@@ -57,26 +63,34 @@ def examples(specs: Sequence[MatchSpec], name: str, tag: str) -> list[PackageId]
 
     Raises ProviderError: No version satisfies one of the specs.
     """
-    groups, packages = list[list[MatchSpec]](), list[PackageId]()
+    groups: list[_Group] = []
     for spec in specs:
-        for number, group in enumerate([*groups, []]):  # a group of its own comes last
-            if package := _example([*group, spec], name, tag):
-                groups[number : number + 1] = [[*group, spec]]
-                packages[number : number + 1] = [package]
+        for number, group in enumerate([*groups, _Group()]):  # a group of its own comes last
+            together = (*group.specs, spec)
+            package = _example(together, name, tag)
+            if package is not None:
+                groups[number : number + 1] = [_Group(together, package)]
                 break
         else:
             raise ProviderError(f"{spec}: no version satisfies this requirement")
-    return packages
+    return [group.package for group in groups if group.package]
+
+
+@dataclass(frozen=True)
+class _Group:
+    specs: tuple[MatchSpec, ...] = ()
+    package: PackageId | None = None  #: satisfies all specs
 
 
 def _example(specs: Sequence[MatchSpec], name: str, tag: str) -> PackageId | None:
     """Return a package that satisfies all `specs`, or None; `tag` is its build string if any is allowed."""
-    literals = [text for spec in specs for text in re.findall(r"\d[\w.+!]*", spec.version or "")]
-    versions = [
-        candidate
-        for literal in sorted({text.rstrip(".") for text in literals}, reverse=True)
-        for candidate in (literal, literal + ".0", literal + ".1")
-    ]
+    literals: set[str] = set()
+    for spec in specs:
+        for literal in re.findall(r"\d[\w.+!]*", spec.version or ""):
+            literals.add(literal.rstrip("."))
+    versions: list[str] = []
+    for literal in sorted(literals, reverse=True):
+        versions += [literal, f"{literal}.0", f"{literal}.1"]
     builds = [(spec.build or "*").replace("*", tag, 1).replace("*", "") for spec in specs]
     for version in [*versions, "0", "1", "9999"]:
         for build in dict.fromkeys([*builds, tag]):
@@ -90,24 +104,26 @@ def _stand_in(
     package: PackageId, toolchain: Toolchain, platform: str, brings: Sequence[str] = ()
 ) -> LocalPackage:
     name, version, build = package
+    exports = {"weak": tuple(brings)} if brings else {}
+    inputs = {"compiler": toolchain.digest} if name == _LIBRARY else {}
     return LocalPackage(
         name=name,
         version=version,
         build=build,
         platform=platform,
         depends=tuple(brings),
-        run_exports={"weak": tuple(brings)} if brings else {},
-        inputs={"compiler": toolchain.digest} if name == "libmagma" else {},
+        run_exports=exports,
+        inputs=inputs,
         fill=partial(_fill, name, version, toolchain),
         summary=f"rehearsal stand-in for {name}: nothing in it works",
     )
 
 
 def _fill(name: str, version: str, toolchain: Toolchain, prefix: Path) -> None:
-    if name == "libmagma-devel":
+    if name == _HEADERS:
         (prefix / "include").mkdir()
         (prefix / "include" / "magma.h").write_text(_MAGMA_HEADER.format(version=Version(version)))
-    if name == "libmagma":  # an empty library to link against and to load
+    if name == _LIBRARY:  # an empty library to link against and to load
         (prefix / "lib").mkdir()
         library = prefix / "lib" / "libmagma.so"
         words = ["-shared", "-fPIC", "-Wl,-soname,libmagma.so", "-o", str(library), "-x", "c", "/dev/null"]

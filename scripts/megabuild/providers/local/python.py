@@ -37,9 +37,12 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
     python = interpreter.python
     tag = f"cp{python.replace('.', '')}"  # ends conda-forge's build strings
     number_only = python.removesuffix("t")
-    minor = interpreter.sort_key[1]
-    suffix = "cpython" if minor < 13 else tag
-    number = 100 if minor >= 13 and not interpreter.free_threaded else 0
+    # as on conda-forge: with two builds of a version, the one with a GIL wins by its number
+    suffix = "cpython"
+    number = 0
+    if interpreter.sort_key[1] >= 13:
+        suffix = tag
+        number = 0 if interpreter.free_threaded else 100
     abi = f"python_abi {number_only}.* *_{tag}"
     main = LocalPackage(
         name="python",
@@ -104,7 +107,8 @@ def _files(source: Path) -> Iterator[Path]:
     for folder, subfolders, names in os.walk(source):
         left_out = _ignored(folder, subfolders + names)
         subfolders[:] = sorted(set(subfolders) - left_out)
-        yield from (Path(folder, name) for name in sorted(set(names) - left_out))
+        for name in sorted(set(names) - left_out):
+            yield Path(folder, name)
 
 
 def _fill(interpreter: Interpreter, prefix: Path) -> None:
@@ -131,8 +135,9 @@ def _fill(interpreter: Interpreter, prefix: Path) -> None:
 def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
     """Make Debian's interpreter install modules to site-packages and search them there."""
     stdlib = prefix / f"lib/python{interpreter.python}"
-    package = stdlib / "sysconfig" / "__init__.py"
-    sysconfig = package if package.exists() else stdlib / "sysconfig.py"
+    sysconfig = stdlib / "sysconfig" / "__init__.py"
+    if not sysconfig.exists():
+        sysconfig = stdlib / "sysconfig.py"
     debian_line, upstream_line = _DEBIAN_SCHEME
     text = sysconfig.read_text()
     if debian_line not in text:

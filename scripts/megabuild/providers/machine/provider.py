@@ -15,10 +15,10 @@ class MachineProvider(LocalProvider):
 
     def environment(self, *, survey: bool) -> Environment:
         """Return the local channel."""
-        request, config = self.request, self.request.config
+        request = self.request
         needs = requirements(request.planned)
         pythons = self.interpreters()
-        base = base_python(config, pythons)
+        base = base_python(request.config, pythons)
         needed = self.needed_pythons(pythons, base)
         channel = local_channel.make(
             request, needs, pythons, survey=survey, only=needed, any_wheel=not request.rehearsal

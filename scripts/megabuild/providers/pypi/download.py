@@ -33,17 +33,20 @@ def download(wheels: Iterable[Wheel], folder: Path, report: Notes, *, more: Sequ
     for wheel in missing:
         if wheel.path(folder).exists():
             report(f"! {wheel.file_name}: damaged in the cache, downloading it again")
-    if missing:
-        what, where = f"downloading {counted(len(missing), 'wheel')}", places(more)
-        sizes = [wheel.size or 1 for wheel in missing]
-        report(Preparing(what=what, total=sum(sizes), unit="bytes"))
-        # on the file system of `folder`, so that gigabytes are renamed, not copied
-        with disk.scratch(folder) as temporary:
-            fetched = each(
-                lambda wheel: _fetch(wheel, where, temporary, wheel.path(folder)), missing, _AT_ONCE
-            )
-            for done, _ in zip(accumulate(sizes), fetched, strict=True):
-                report(Preparing(what=what, done=done, total=sum(sizes), unit="bytes"))
+    if not missing:
+        return
+    what = f"downloading {counted(len(missing), 'wheel')}"
+    where = places(more)
+    sizes = [wheel.size or 1 for wheel in missing]
+    report(Preparing(what=what, total=sum(sizes), unit="bytes"))
+    # on the file system of `folder`, so that gigabytes are renamed, not copied
+    with disk.scratch(folder) as temporary:
+
+        def fetch(wheel: Wheel) -> None:
+            _fetch(wheel, where, temporary, wheel.path(folder))
+
+        for done, _ in zip(accumulate(sizes), each(fetch, missing, _AT_ONCE), strict=True):
+            report(Preparing(what=what, done=done, total=sum(sizes), unit="bytes"))
 
 
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:
@@ -51,7 +54,7 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     listed, troubles = offered(wheel.name, where, client.page)
     # other builds can have the same file name, for example in a folder of locally built wheels
     hashes = ("", wheel.sha256)
-    same = [file for file in listed if file.name == wheel.file_name and file.sha256 in hashes]
+    same = [file.url for file in listed if file.name == wheel.file_name and file.sha256 in hashes]
     resolve_again = (
         f"check pip's indexes (pip config list); or run: rm -r {final.parents[1] / 'locks'}, then run again"
     )
@@ -59,10 +62,11 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
         problem = f"{wheel.file_name}: no index has it with the hash of its lock"
         raise ProviderError("; ".join([problem, *troubles]), resolve_again)
     partial = temporary / wheel.sha256
-    if same[0].url.startswith("file:"):
-        shutil.copyfile(local_path(same[0].url), partial)
+    url = same[0]
+    if url.startswith("file:"):
+        shutil.copyfile(local_path(url), partial)
     else:
-        client.save(same[0].url, partial)
+        client.save(url, partial)
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(partial, final)
     if not disk.verified(final, wheel.sha256):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 
 import msgspec
@@ -79,7 +80,11 @@ _LOCKS = msgspec.json.Decoder(Lock)
 
 def wheels_of(locks: Iterable[Lock]) -> list[Wheel]:
     """Return the wheels of several Pythons' locks, each once."""
-    return [*{wheel.sha256: wheel for lock in locks for wheel in lock.wheels}.values()]
+    unique: dict[str, Wheel] = {}
+    for lock in locks:
+        for wheel in lock.wheels:
+            unique[wheel.sha256] = wheel
+    return list(unique.values())
 
 
 def ask(
@@ -118,15 +123,19 @@ def resolve(
     """
     question = ask(requirements, interpreter, dependencies=dependencies, more=more, index=index)
     path = folder / f"{question.digest}.json"
-    if known := files.read_record(path, _LOCKS):
+    known = files.read_record(path, _LOCKS)
+    if known is not None:
         return known
     where = pip_indexes.places(more, index)
-    contents, cache = Contents(where, folder), folder / "uv"
-    chosen = resolver.resolve(requirements, interpreter, where, dependencies=dependencies, cache=cache)
+    contents = Contents(where, folder)
+    chosen = resolver.resolve(
+        requirements, interpreter, where, dependencies=dependencies, cache=folder / "uv"
+    )
+    wheels = each(lambda file: _wheel(file, contents.of(file)), chosen, _AT_ONCE)
     lock = Lock(
         python=interpreter.python,
         environment=marker_environment(interpreter.version),
-        wheels=tuple(each(lambda file: _wheel(file, contents.of(file)), chosen, _AT_ONCE)),
+        wheels=tuple(wheels),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
     return lock
@@ -168,4 +177,4 @@ def with_wheels(
 
     candidates = sorted(name for name in names if not _NATIVE.fullmatch(name))
     answers = each(has_wheel, candidates, _AT_ONCE)
-    return tuple(name for name, fits in zip(candidates, answers, strict=True) if fits)
+    return tuple(compress(candidates, answers))

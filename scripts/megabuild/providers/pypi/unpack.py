@@ -36,12 +36,10 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
     """
     modules = prefix / site_packages
     _extract(wheel, modules)
+    targets = {"scripts": prefix / "bin", "data": prefix, "headers": prefix / "include"}
     for data in list(modules.glob("*.data")):
         for kind in sorted(data.iterdir()):
-            target = {"scripts": prefix / "bin", "data": prefix, "headers": prefix / "include"}.get(
-                kind.name, modules
-            )
-            _merge(kind, target)
+            _merge(kind, targets.get(kind.name, modules))
         data.rmdir()
     for script in _files(prefix / "bin"):
         first, _, body = script.read_bytes().partition(b"\n")
@@ -111,13 +109,15 @@ def _merge(source: Path, target: Path) -> None:
 
 def _write_entry_points(metadata: Path, folder: Path) -> None:
     for entry in PathDistribution(metadata).entry_points.select(group="console_scripts"):
-        name, target = entry.name, entry.pattern.match(entry.value)
+        name = entry.name
+        target = entry.pattern.match(entry.value)
         if target is None or not target["attr"]:
             raise IntegrityError(f"{metadata.name}: entry point {name}: not MODULE:FUNCTION", _REMEDY)
         if name in ("", ".", "..") or PurePosixPath(name).name != name:
             raise IntegrityError(f"{metadata.name}: entry point outside bin/: {name}", _REMEDY)
-        module, attribute = target["module"], target["attr"]
-        script = _ENTRY_POINT.format(module=module, top=attribute.split(".")[0], attribute=attribute)
+        attribute = target["attr"]
+        top = attribute.split(".")[0]
+        script = _ENTRY_POINT.format(module=target["module"], top=top, attribute=attribute)
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(_LAUNCHER + script)
         (folder / name).chmod(0o755)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +20,7 @@ from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel, wheels_of
 from megabuild.providers.specs import conda_version
 
-#: Describes a package made from a wheel; takes the fields that differ between the packages of one wheel.
-_Described = Callable[..., LocalPackage]
+_PYBIND11 = "pybind11"
 
 
 def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform: str) -> list[LocalPackage]:
@@ -30,26 +30,19 @@ def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform
     """
     described: list[LocalPackage] = []
     for wheel in sorted(wheels_of(locks), key=lambda wheel: wheel.sha256):
-        path, users = wheel.path(folder), [lock for lock in locks if wheel in lock.wheels]
-        needs = {lock.python: _depends(wheel, lock, catalogue) for lock in users}
-        tags = parse_wheel_filename(wheel.file_name)[3]
-        made = partial(
-            LocalPackage,
-            version=wheel.version,
-            platform=platform,
-            inputs={"wheel": wheel.sha256},
-            size=wheel.size,
-        )
-        if catalogue.conda_name(wheel.name) in catalogue.tools:
-            summary = f"The program from PyPI's {wheel.file_name}"
-            described.append(made(name=wheel.name.lower(), fill=partial(unpack.tool, path), summary=summary))
-        elif len(set(needs.values())) == 1 and all(
-            (tag.abi, tag.platform) == ("none", "any") for tag in tags
-        ):
-            described += _library(made, wheel, "", next(iter(needs.values())), path, catalogue)
-        else:
-            for python, depends in needs.items():
-                described += _library(made, wheel, python, depends, path, catalogue)
+        packages_of = _WheelPackages(wheel, wheel.path(folder), catalogue, platform)
+        if packages_of.name in catalogue.tools:
+            described.append(packages_of.tool())
+            continue
+        needs: dict[str, tuple[str, ...]] = {}
+        for lock in locks:
+            if wheel in lock.wheels:
+                needs[lock.python] = packages_of.requirements(lock)
+        if _is_pure(wheel) and len(set(needs.values())) == 1:
+            described += packages_of.library("", next(iter(needs.values())))
+            continue
+        for python, depends in needs.items():
+            described += packages_of.library(python, depends)
     return described
 
 
@@ -57,74 +50,127 @@ def other_names(
     described: Sequence[LocalPackage], asked: Iterable[str], catalogue: Catalogue, platform: str
 ) -> list[LocalPackage]:
     """Describe an empty package for each requested name that is a second name of a described package."""
-    mains = {name: catalogue.conda_name(catalogue.pypi_name(name)) for name in asked}
-    versions = dict.fromkeys((package.name, package.version) for package in described)
-    return [
-        alias(name, main, version, platform)
-        for name, main in mains.items()
-        for described_name, version in versions
-        if name != main == described_name
-    ]
+    versions: dict[str, dict[str, None]] = {}
+    for package in described:
+        versions.setdefault(package.name, {})[package.version] = None
+    aliases: list[LocalPackage] = []
+    for name in asked:
+        main = catalogue.conda_name(catalogue.pypi_name(name))
+        if name == main:
+            continue
+        for version in versions.get(main, ()):
+            aliases.append(alias(name, main, version, platform))
+    return aliases
 
 
-def _depends(wheel: Wheel, lock: Lock, catalogue: Catalogue) -> tuple[str, ...]:
-    needs = wheel.needs(lock.environment)
-    specs = {f"{catalogue.conda_name(need.name)} {conda_version(need.specifier)}".strip() for need in needs}
-    return tuple(sorted(specs))
+def _is_pure(wheel: Wheel) -> bool:
+    """Return whether a wheel is for every machine."""
+    tags = parse_wheel_filename(wheel.file_name)[3]
+    return all(tag.abi == "none" and tag.platform == "any" for tag in tags)
 
 
-def _library(
-    made: _Described, wheel: Wheel, python: str, needs: Sequence[str], path: Path, catalogue: Catalogue
-) -> list[LocalPackage]:
-    """Describe a wheel's packages for one Python, or for all if ``python`` is empty."""
-    name = catalogue.conda_name(wheel.name)
-    companions = _pybind11_companions(made, path) if name == "pybind11" else []
-    depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
-    exports = catalogue.wheels[name].run_exports if name in catalogue.wheels else ""
-    if python:
-        digits, plain = python.replace(".", ""), python.removesuffix("t")
-        build, site_packages = f"py{digits}h{{hash}}_0", f"lib/python{python}/site-packages"
-        depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
-    else:
-        build, site_packages = "pyh{hash}_0", "site-packages"
-        depends.append(f"python {conda_version(SpecifierSet(wheel.requires_python))}".strip())
-    package = made(
-        name=name,
-        build=build,
-        noarch=None if python else "python",
-        depends=tuple(sorted(depends)),
-        run_exports={"weak": (exports,)} if exports else {},
-        fill=partial(unpack.library, path, site_packages=site_packages),
-        summary=f"Python package from PyPI's {wheel.file_name}",
-        python=python,
-    )
-    return [package, *companions]
+@dataclass(frozen=True)
+class _WheelPackages:
+    """The packages made from one wheel."""
 
+    wheel: Wheel
+    path: Path
+    catalogue: Catalogue
+    platform: str
 
-def _pybind11_companions(made: _Described, path: Path) -> list[LocalPackage]:
-    """Describe conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
-    with (
-        reading(path, "delete the wheel: the next run downloads it again"),
-        open_zip(path) as archive,
-    ):
-        headers = [name for name in archive.namelist() if re.search(r"detail/(internals|common)\.h$", name)]
-        text = "".join(read_member(archive, name).decode() for name in headers)
-    # the values differ by compiler and Python; conda-forge's version is the lowest
-    abi = min(map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text)))
-    return [
-        made(
-            name="pybind11-global",
+    @property
+    def name(self) -> str:
+        return self.catalogue.conda_name(self.wheel.name)
+
+    def requirements(self, lock: Lock) -> tuple[str, ...]:
+        """Return what the package requires for a lock's Python."""
+        specs: set[str] = set()
+        for need in self.wheel.needs(lock.environment):
+            name = self.catalogue.conda_name(need.name)
+            specs.add(f"{name} {conda_version(need.specifier)}".strip())
+        return tuple(sorted(specs))
+
+    def tool(self) -> LocalPackage:
+        """Describe the package of a program."""
+        return replace(
+            self._package(self.wheel.name.lower()),
+            fill=partial(unpack.tool, self.path),
+            summary=f"The program from PyPI's {self.wheel.file_name}",
+        )
+
+    def library(self, python: str, needs: Sequence[str]) -> list[LocalPackage]:
+        """Describe the packages for one Python, or for all if ``python`` is empty."""
+        companions: list[LocalPackage] = []
+        if self.name == _PYBIND11:
+            companions = self._pybind11_companions()
+        depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
+        if python:
+            digits = python.replace(".", "")
+            plain = python.removesuffix("t")
+            build = f"py{digits}h{{hash}}_0"
+            site_packages = f"lib/python{python}/site-packages"
+            depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
+        else:
+            build = "pyh{hash}_0"
+            site_packages = "site-packages"
+            allowed = conda_version(SpecifierSet(self.wheel.requires_python))
+            depends.append(f"python {allowed}".strip())
+        package = replace(
+            self._package(self.name),
+            build=build,
+            noarch=None if python else "python",
+            depends=tuple(sorted(depends)),
+            run_exports=self._run_exports(),
+            fill=partial(unpack.library, self.path, site_packages=site_packages),
+            summary=f"Python package from PyPI's {self.wheel.file_name}",
+            python=python,
+        )
+        return [package, *companions]
+
+    def _run_exports(self) -> dict[str, tuple[str, ...]]:
+        entry = self.catalogue.wheels.get(self.name)
+        if entry is None or not entry.run_exports:
+            return {}
+        return {"weak": (entry.run_exports,)}
+
+    def _package(self, name: str) -> LocalPackage:
+        return LocalPackage(
+            name=name,
+            version=self.wheel.version,
+            platform=self.platform,
+            inputs={"wheel": self.wheel.sha256},
+            size=self.wheel.size,
+        )
+
+    def _pybind11_companions(self) -> list[LocalPackage]:
+        """Describe conda-forge's pybind11-global (headers and CMake files in the prefix) and pybind11-abi."""
+        headers = replace(
+            self._package("pybind11-global"),
             noarch="generic",
-            fill=partial(_fill_pybind11_global, path),
+            fill=partial(_fill_pybind11_global, self.path),
             summary="pybind11's headers and CMake files, for use without Python",
-        ),
-        made(
-            name="pybind11-abi",
-            version=str(abi),
+        )
+        abi = replace(
+            self._package("pybind11-abi"),
+            version=_pybind11_abi(self.path),
             noarch="generic",
             summary="Version of pybind11's internals",
-        ),
-    ]
+        )
+        return [headers, abi]
+
+
+def _pybind11_abi(wheel: Path) -> str:
+    """Return the lowest version of its internals, as conda-forge does: it differs by compiler and Python."""
+    versions: list[int] = []
+    with (
+        reading(wheel, "delete the wheel: the next run downloads it again"),
+        open_zip(wheel) as archive,
+    ):
+        for name in archive.namelist():
+            if re.search(r"detail/(internals|common)\.h$", name):
+                text = read_member(archive, name).decode()
+                versions += map(int, re.findall(r"define\s+PYBIND11_INTERNALS_VERSION\s+(\d+)", text))
+    return str(min(versions))
 
 
 def _fill_pybind11_global(wheel: Path, prefix: Path) -> None:

@@ -26,6 +26,8 @@ from megabuild.providers.pypi import lock as locking
 from megabuild.providers.pypi.lock import Lock
 
 _AT_ONCE = 2  # each runs an interpreter and uv
+#: Name on PyPI.
+_TOOLKIT = "cuda-toolkit"
 #: PyTorch's own indexes, one for each accelerator (pytorch.org/get-started).
 UPSTREAM = "https://download.pytorch.org/whl"
 
@@ -57,49 +59,85 @@ def find(
 
     Raises ProviderError: No wheel fits any of the Pythons.
     """
-    address, notes = upstream(config), dict[str, None]()
-    silence = functools.cache(lambda: _why_silent(address))
-
-    def look(python: str) -> tuple[Lock | NoWheel, str]:
-        answer = _find_lock(config, interpreters[python], folder / "locks", None)
-        if isinstance(answer, Lock) or (needed and python not in needed):
-            return answer, ""
-        if trouble := silence():
-            notes[trouble] = None
-            return answer, ""
-        other = _find_lock(config, interpreters[python], folder / "locks", address)
-        return (other, address) if isinstance(other, Lock) else (answer, "")
-
     pythons = [python for python in config.pythons if python in interpreters]
-    answers = dict(zip(pythons, each(look, pythons, _AT_ONCE), strict=True))
-    locks = {python: answer for python, (answer, _) in answers.items() if isinstance(answer, Lock)}
-    missing = {python: answer for python, (answer, _) in answers.items() if not isinstance(answer, Lock)}
-    left_out = {python: answer.reason for python, answer in missing.items()}
+    search = _Search(config, interpreters, folder / "locks")
+
+    def look(python: str) -> _Answer:
+        return search.look(python, with_upstream=not needed or python in needed)
+
+    locks: dict[str, Lock] = {}
+    missing: dict[str, NoWheel] = {}
+    more: dict[str, None] = {}
+    notes: dict[str, None] = {}
+    for python, answer in zip(pythons, each(look, pythons, _AT_ONCE), strict=True):
+        if isinstance(answer.found, Lock):
+            locks[python] = answer.found
+        else:
+            missing[python] = answer.found
+        if answer.source:
+            more[answer.source] = None
+        if answer.trouble:
+            notes[answer.trouble] = None
     if not locks:
-        reasons = [
-            f"Python {', '.join(python for python in left_out if left_out[python] == reason)}: {reason}"
-            for reason in dict.fromkeys(left_out.values())
-        ]
-        is_known = any(answer.is_known for answer in missing.values())
-        if is_known and _is_not_on_pypi(config):
-            reasons.append("PyPI has no CPU wheels of PyTorch for x86-64")
-        raise ProviderError(
-            f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})",
-            _remedy(config, next(iter(missing), "")) if is_known else REMEDY,
-        )
+        raise _none_fits(config, missing, notes)
     unanswered = [
-        python
-        for python, answer in missing.items()
-        if not answer.is_known and (python in needed or not needed)
+        python for python in missing if not missing[python].is_known and (not needed or python in needed)
     ]
     if unanswered:  # a fault of the network must not drop a Python from the build
-        reason = left_out[unanswered[0]]
+        reason = missing[unanswered[0]].reason
         raise ProviderError(
             f"{config.name}: PyTorch's wheel for Python {', '.join(unanswered)} cannot be looked up: {reason}",
             "check the network and pip's indexes, then run again, or build for the other Pythons with --python",
         )
-    more = tuple({source for _, source in answers.values() if source})
-    return TorchWheels(locks=locks, left_out=left_out, more=more, notes=tuple(notes))
+    left_out = {python: answer.reason for python, answer in missing.items()}
+    return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    found: Lock | NoWheel
+    source: str = ""  #: an index with the wheel that is not in pip's configuration
+    trouble: str = ""  #: why PyTorch's own index cannot be used
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks for wheels, from several threads."""
+
+    config: Config
+    interpreters: Mapping[str, Interpreter]
+    locks: Path  #: folder
+
+    def look(self, python: str, *, with_upstream: bool) -> _Answer:
+        """Look for a Python's wheel on pip's indexes, then on PyTorch's own one if it answers."""
+        interpreter = self.interpreters[python]
+        answer = _find_lock(self.config, interpreter, self.locks, None)
+        if isinstance(answer, Lock) or not with_upstream:
+            return _Answer(found=answer)
+        if self._trouble:
+            return _Answer(found=answer, trouble=self._trouble)
+        address = upstream(self.config)
+        other = _find_lock(self.config, interpreter, self.locks, address)
+        if isinstance(other, Lock):
+            return _Answer(found=other, source=address)
+        return _Answer(found=answer)
+
+    @functools.cached_property
+    def _trouble(self) -> str:
+        return _why_silent(upstream(self.config))
+
+
+def _none_fits(config: Config, missing: Mapping[str, NoWheel], notes: Iterable[str]) -> ProviderError:
+    pythons: dict[str, list[str]] = {}
+    for python, answer in missing.items():
+        pythons.setdefault(answer.reason, []).append(python)
+    reasons = [f"Python {', '.join(several)}: {reason}" for reason, several in pythons.items()]
+    remedy = REMEDY
+    if any(answer.is_known for answer in missing.values()):
+        remedy = _remedy(config, next(iter(missing)))
+        if _is_not_on_pypi(config):
+            reasons.append("PyPI has no CPU wheels of PyTorch for x86-64")
+    return ProviderError(f"{config.name}: no wheel of PyTorch fits ({'; '.join([*reasons, *notes])})", remedy)
 
 
 def _is_not_on_pypi(config: Config) -> bool:
@@ -127,7 +165,9 @@ def _why_silent(index: str) -> str:
 
 
 def _tag(config: Config) -> str:
-    return f"cu{config.cuda_version.replace('.', '')}" if config.cuda_version else "cpu"
+    if config.cuda_version is None:
+        return "cpu"
+    return f"cu{config.cuda_version.replace('.', '')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +182,9 @@ def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str
     """Return the lock with the wheel that fits, or the reason why none fits."""
     version = config.torch_version
     reasons: list[str] = []
-    silent = dict[str, None]()
-    failure, is_known = "", True
+    silent: dict[str, None] = {}
+    failure = ""
+    is_known = True
     # "===" compares text: "2.13.0" does not match a wheel with a local version, such as 2.13.0+cpu
     for exact in (version, f"{version}+{_tag(config)}"):
         try:
@@ -157,7 +198,8 @@ def _find_lock(config: Config, interpreter: Interpreter, locks: Path, index: str
         cuda = accelerator(lock)
         if cuda == config.cuda_version:
             return lock
-        reasons.append(f"the wheel of torch {exact} is for {f'CUDA {cuda}' if cuda else 'CPU'}")
+        made_for = f"CUDA {cuda}" if cuda else "CPU"
+        reasons.append(f"the wheel of torch {exact} is for {made_for}")
     return NoWheel(reason="; ".join([*reasons, *silent]) or failure, is_known=is_known)
 
 
@@ -196,7 +238,8 @@ def fetch(config: Config, wheels: TorchWheels, pythons: Sequence[str], *, cache:
         download.download(needed, cache / "wheels", report, more=wheels.more)
         for python in pythons:
             (wheel,) = wheels.locks[python].wheels
-            source, target = wheel.path(cache / "wheels"), path / python / wheel.file_name
+            source = wheel.path(cache / "wheels")
+            target = path / python / wheel.file_name
             if not (target.is_file() and target.samefile(source)):
                 shutil.rmtree(target.parent, ignore_errors=True)
                 link(source, target)
@@ -210,13 +253,15 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
     Raises ProviderError: The wheel does not require a CUDA toolkit.
     """
     (wheel,) = lock.wheels
-    needed, toolkit = [], ""
+    needed: list[str] = []
+    toolkit = ""
     for requirement in wheel.needs(lock.environment):
-        if requirement.name.startswith(("nvidia-", "cuda-toolkit")):
-            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-            needed.append(f"{requirement.name}{extras}{requirement.specifier}")
-        if requirement.name == "cuda-toolkit":
-            toolkit = f"cuda-toolkit[{','.join(parts)}]{requirement.specifier}"
+        if requirement.name.startswith(("nvidia-", _TOOLKIT)):
+            extras = ",".join(sorted(requirement.extras))
+            name = f"{requirement.name}[{extras}]" if extras else requirement.name
+            needed.append(f"{name}{requirement.specifier}")
+        if requirement.name == _TOOLKIT:
+            toolkit = f"{_TOOLKIT}[{','.join(parts)}]{requirement.specifier}"
     if not toolkit:
         raise ProviderError(
             f"{wheel.file_name}: unknown CUDA toolkit, because the wheel does not require cuda-toolkit",
@@ -228,8 +273,9 @@ def requirements(lock: Lock, parts: Sequence[str]) -> list[str]:
 def named_triton(requirements: Iterable[Requirement]) -> str | None:
     """Return the Triton version of some requirements (the lowest allowed of ``~=3.9.0``), or None."""
     for requirement in requirements:
-        if requirement.name in ("triton", "pytorch-triton"):
-            for specifier in requirement.specifier:
-                if specifier.operator in ("==", "~=", ">="):
-                    return specifier.version
+        if requirement.name not in ("triton", "pytorch-triton"):
+            continue
+        for specifier in requirement.specifier:
+            if specifier.operator in ("==", "~=", ">="):
+                return specifier.version
     return None

@@ -16,6 +16,8 @@ from groundwork.zip_archive import open_zip
 if TYPE_CHECKING:
     from megabuild.configs.render import PlannedPackage  # `clean` needs no renderer
 
+#: Python's folder of byte code.
+_CACHE = "__pycache__"
 _LARGEST_INFO = 512 << 20  # bytes of a package's metadata; 100,000 files have 30 MB
 
 
@@ -41,7 +43,8 @@ def read(path: Path) -> Archive:
             # rattler reads these files into memory
             too_large = IntegrityError(f"{path}: its metadata is larger than any", "delete this package")
             archives.check_conda(file, _LARGEST_INFO, too_large, parts="info-")
-        index, paths = IndexJson.from_package_archive(path), PathsJson.from_package_archive(path)
+        index = IndexJson.from_package_archive(path)
+        paths = PathsJson.from_package_archive(path)
     except (MemoryError, IntegrityError):  # out of memory: no fault of the file
         raise
     except Exception as error:  # zipfile, the system and rattler have no common base class
@@ -69,10 +72,10 @@ def verify(planned: PlannedPackage, path: Path) -> Archive:
 
     Raises IntegrityError: The file is unreadable, is another package, or contains foreign ``.pyc`` files.
     """
-    archive, package = read(path), planned.id
-    if archive.package != package:
+    archive = read(path)
+    if archive.package != planned.id:
         raise IntegrityError(
-            f"{path.name}: contains {archive.package}, not the planned {package}",
+            f"{path.name}: contains {archive.package}, not the planned {planned.id}",
             "check the name, version and build string in the recipe",
         )
     foreign = foreign_bytecode(archive.files, planned.python)
@@ -86,16 +89,19 @@ def verify(planned: PlannedPackage, path: Path) -> Archive:
 
 def foreign_bytecode(names: Sequence[str], python: str | None) -> list[str]:
     """Return the ``.pyc`` files whose source is not in the same package, or that are for another Python."""
-    own, digits = set(names), (python or "").replace(".", "").rstrip("t")
-    foreign = []
+    own = set(names)
+    digits = (python or "").replace(".", "").rstrip("t")
+    foreign: list[str] = []
     for name in names:
-        if name.endswith(".pyc"):
-            module, _, tag = Path(name).stem.partition(".")
-            folder = Path(name).parent
-            folder = folder.parent if folder.name == "__pycache__" else folder
-            of_another = tag and digits and f"-{digits}" not in tag
-            if of_another or (folder / f"{module}.py").as_posix() not in own:
-                foreign.append(name)
+        if not name.endswith(".pyc"):
+            continue
+        module, _, tag = Path(name).stem.partition(".")
+        folder = Path(name).parent
+        if folder.name == _CACHE:
+            folder = folder.parent
+        is_of_another_python = tag and digits and f"-{digits}" not in tag
+        if is_of_another_python or (folder / f"{module}.py").as_posix() not in own:
+            foreign.append(name)
     return foreign
 
 
@@ -108,9 +114,10 @@ def check_owners(archives: Iterable[Archive]) -> None:
     for package in archives:
         for path in package.files:
             owned.setdefault(path, set()).add(package.package.name)
-    shared = [
-        f"{path} ({', '.join(sorted(names))})" for path, names in sorted(owned.items()) if len(names) > 1
-    ]
+    shared: list[str] = []
+    for path, names in sorted(owned.items()):
+        if len(names) > 1:
+            shared.append(f"{path} ({', '.join(sorted(names))})")
     if shared:
         raise IntegrityError(
             f"more than one package installs {counted(len(shared), 'path')}: {'; '.join(shared[:3])}",

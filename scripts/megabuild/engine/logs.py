@@ -100,7 +100,9 @@ class _Open:
 
 def _marked(line: bytes, dropped: int) -> bytes:
     """Return the beginning of a line with the number of bytes that were dropped after it."""
-    return line + f" ({dropped} more bytes)".encode() if dropped else line
+    if not dropped:
+        return line
+    return line + f" ({dropped} more bytes)".encode()
 
 
 def _cut(line: bytes) -> bytes:
@@ -145,7 +147,15 @@ class LogFollower(AbstractContextManager["LogFollower"]):
 
     def poll(self, *, last: bool = False) -> Iterator[ScriptLine]:
         """Yield the lines added since the last call; with ``last``, also unfinished lines."""
-        present = set()
+        present = set(self._find())
+        for key, log in list(self._open.items()):
+            yield from self._read(log, current=key in present, last=last)
+            if last or key not in present:
+                log.file.close()
+                del self._open[key]
+
+    def _find(self) -> Iterator[tuple[int, int]]:
+        """Open new logs; yield device and inode of each log that exists and is open."""
         for kind, pattern in _PATTERNS:
             # iglob skips folders that disappear meanwhile
             for folder in sorted(glob.iglob(pattern, root_dir=self._folder)):
@@ -158,12 +168,7 @@ class LogFollower(AbstractContextManager["LogFollower"]):
                     continue  # removed meanwhile, or not a regular file
                 if log is not None:
                     self._open[key] = log
-                    present.add(key)
-        for key, log in list(self._open.items()):
-            yield from self._read(log, current=key in present, last=last)
-            if last or key not in present:
-                log.file.close()
-                del self._open[key]
+                    yield key
 
     def _begin(self, kind: ScriptKind, path: Path) -> _Open | None:
         """Open a new log; return None while staging's lines are being copied into it."""
@@ -188,8 +193,10 @@ class LogFollower(AbstractContextManager["LogFollower"]):
         if content is None:
             return {}
         facts = {"known": "yes", **dict(_EXPORT.findall(content.decode(errors="replace")))}
-        if log.kind is ScriptKind.TEST and (match := _TEST_FOLDER.fullmatch(log.path.parent.parent.name)):
-            facts["PKG_NAME"] = match[1]
+        if log.kind is ScriptKind.TEST:
+            match = _TEST_FOLDER.fullmatch(log.path.parent.parent.name)
+            if match:
+                facts["PKG_NAME"] = match[1]
         return facts
 
     def _read(self, log: _Open, *, current: bool, last: bool) -> Iterator[ScriptLine]:
@@ -216,12 +223,11 @@ class LogFollower(AbstractContextManager["LogFollower"]):
 
     def _as_lines(self, log: _Open, lines: Sequence[bytes]) -> Iterator[ScriptLine]:
         facts = log.facts
-        package = PackageId(
-            facts.get("PKG_NAME", "") if facts else UNKNOWN,
-            facts.get("PKG_VERSION", ""),
-            facts.get("PKG_BUILD_STRING", ""),
-        )
-        python = facts.get("PY_VER", "") if "PKG_NAME" in facts else ""
+        name = facts.get("PKG_NAME", "") if facts else UNKNOWN
+        package = PackageId(name, facts.get("PKG_VERSION", ""), facts.get("PKG_BUILD_STRING", ""))
+        python = ""
+        if "PKG_NAME" in facts:
+            python = facts.get("PY_VER", "")
         for line in _without_long_runs(lines):
             text = line.decode(errors="replace").rstrip("\r")
             yield ScriptLine(kind=log.kind, package=package, python=python, text=text)

@@ -47,36 +47,48 @@ def prepare_output(
         if leftover.is_symlink() or leftover.exists():
             files.remove(leftover)
     heal(out)
-    try:
-        lines = (files.read_untrusted(out / INPUTS) or b"").decode().splitlines()
-        former = dict(line.split(" ", 1) for line in lines)
-    except ValueError:
-        former = {}
+    former = _read_inputs(out)
     fitting = {name for name, value in inputs.items() if former.get(name) == value}
     fitting -= {path.name for path in published}
     # Keep packages outside this run's plan: a later run may need them.
     elsewhere = former.keys() - inputs.keys()
     channel_folder.drop_packages(out, keep=frozenset(fitting | elsewhere))
-    present = {path.name: path.relative_to(out).as_posix() for path in channel_folder.package_files(out)}
+    noted = dict(inputs)
+    untested: list[str] = []
+    for path in channel_folder.package_files(out):
+        if path.name in elsewhere:
+            noted[path.name] = former[path.name]
+        if path.name in fitting:
+            untested.append(path.relative_to(out).as_posix())
     for path in published:
         files.copy(path, out / path.parent.name / path.name)  # builds could write through a link
     channel_folder.write_index(out, platform)
-    noted = {**{name: former[name] for name in present if name in elsewhere}, **inputs}
-    files.write(out / INPUTS, "".join(f"{name} {value}\n" for name, value in sorted(noted.items())))
-    return [path for name, path in present.items() if name in fitting]
+    lines = [f"{name} {value}\n" for name, value in sorted(noted.items())]
+    files.write(out / INPUTS, "".join(lines))
+    return untested
+
+
+def _read_inputs(out: Path) -> dict[str, str]:
+    """Return the input fingerprints of earlier runs' packages, by file name; empty if the file is damaged."""
+    content = files.read_untrusted(out / INPUTS) or b""
+    inputs: dict[str, str] = {}
+    try:
+        for line in content.decode().splitlines():
+            name, value = line.split(" ", 1)
+            inputs[name] = value
+    except ValueError:
+        return {}
+    return inputs
 
 
 def heal(output_dir: Path) -> None:
     """Remove unfinished and damaged files from rattler-build's output folder, which no process may be using."""
     for folder in (output_dir, *channel_folder.subdirs(output_dir), output_dir / _STAGINGS):
         for path in channel_folder.entries(folder):
-            mode = path.lstat().st_mode
-            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-                path.unlink()
-            elif path.name.startswith(".removed-"):
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name.startswith(".tmp") or (folder == output_dir and path.name in _TRANSIENT):
-                files.remove(path)
+            _remove_leftover(path)
+    for name in _TRANSIENT:
+        if (output_dir / name).exists() and not output_dir.is_symlink():
+            files.remove(output_dir / name)
     sealed = staging_caches(output_dir)
     for staging in _stagings(output_dir):
         if staging not in sealed:
@@ -86,6 +98,17 @@ def heal(output_dir: Path) -> None:
     for package in list(channel_folder.package_files(output_dir)):
         if not archive.is_readable(package):
             files.remove(package)
+
+
+def _remove_leftover(path: Path) -> None:
+    """Remove an entry of a folder if it is a link or a pipe, half removed, or temporary."""
+    mode = path.lstat().st_mode
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+        path.unlink()
+    elif path.name.startswith(".removed-"):
+        shutil.rmtree(path, ignore_errors=True)
+    elif path.name.startswith(".tmp"):
+        files.remove(path)
 
 
 def _stagings(output_dir: Path) -> list[Path]:
@@ -123,7 +146,8 @@ def staging_caches(output_dir: Path) -> list[Path]:
         names = json.loads((output_dir.parent / _SEALS).read_bytes())
     except (OSError, ValueError):
         return []
-    names = names if isinstance(names, list) else []
+    if not isinstance(names, list):
+        return []
     return [path for path in _stagings(output_dir) if path.name in names and _has_metadata(path)]
 
 
@@ -159,6 +183,8 @@ def drop_unpacked(cache: Path, published: Mapping[str, bool]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name, is_published in published.items():
             folder = cache / name.removesuffix(".conda")
-            unfinished = [*cache.glob(f".{folder.name}??????")]
-            for path in (folder, *unfinished) if unfinished or not is_published else ():
+            unfinished = list(cache.glob(f".{folder.name}??????"))
+            if is_published and not unfinished:
+                continue
+            for path in (folder, *unfinished):
                 files.remove(path)

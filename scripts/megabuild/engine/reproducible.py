@@ -22,10 +22,10 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from packaging.version import Version
 
@@ -44,7 +44,15 @@ _OLDEST = "2.17"
 _PIN = re.compile(r"__glibc >=[\d.]+,<3\.0\.a0")
 #: Markers without a version, and the glibc that introduced each (glibc's NEWS).
 _MARKS = {"ABI_DT_RELR": "2.36"}
-_NEED, _SYMBOL = struct.Struct("<HHIII"), struct.Struct("<8xII")
+#: Entries of ``.gnu.version_r``: Elfxx_Verneed, and of Elfxx_Vernaux the name and the distance to the next.
+_NEED = struct.Struct("<HHIII")
+_SYMBOL = struct.Struct("<8xII")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rewritten:
+    sha256: str
+    size: int
 
 
 @dataclass(kw_only=True)
@@ -55,8 +63,7 @@ class _Context:
     level: int  #: zstd's compression level
     local: bool  #: set the glibc pin to the newest of ``glibc``
     folder: Path  #: for temporary files
-    #: SHA-256 and size of rewritten files
-    changed: dict[str, tuple[str, int]] = field(default_factory=dict)
+    changed: dict[str, _Rewritten] = field(default_factory=dict)  #: rewritten files, by path
     glibc: set[str] = field(default_factory=set)  #: glibc versions and markers that files need
 
 
@@ -96,7 +103,8 @@ class _Halting:
     """A file that calls ``halt`` before every read."""
 
     def __init__(self, file: IO[bytes], halt: Callable[[], None]) -> None:
-        self._file, self._halt = file, halt
+        self._file = file
+        self._halt = halt
 
     def read(self, size: int = -1) -> bytes:
         self._halt()
@@ -116,20 +124,33 @@ def _copy_archive(source: IO[bytes], target: IO[bytes], seen: _Context) -> None:
         new,
     ):
         for member in archives.entries(old):
-            content: IO[bytes] | None = old.extractfile(member) if member.isreg() else None
-            member.mtime, member.uid, member.gid, member.uname, member.gname = seen.date, 0, 0, "", ""
-            if member.isreg():
-                member.mode = 0o755 if member.mode & 0o100 else 0o644
-            if content is not None and (edited := _edit(member.name, content, seen)) is not None:
-                member.size = len(edited)
-                new.addfile(member, io.BytesIO(edited))
-            elif content is not None and seen.local and cast(io.BufferedReader, content).peek(4)[:4] == _ELF:
-                with _map(content, seen.folder) as (copy, mapped):
-                    with contextlib.suppress(NotElf):  # for another kind of CPU
-                        seen.glibc.update(needed_glibc(ElfFile(mapped)))
-                    new.addfile(member, copy)
-            else:
-                new.addfile(member, content)
+            member.mtime = seen.date
+            member.uid = 0
+            member.gid = 0
+            member.uname = ""
+            member.gname = ""
+            content = old.extractfile(member) if member.isreg() else None
+            if content is None:
+                new.addfile(member)
+                continue
+            member.mode = 0o755 if member.mode & 0o100 else 0o644
+            _copy_file(member, content, new, seen)
+
+
+def _copy_file(member: tarfile.TarInfo, content: IO[bytes], new: tarfile.TarFile, seen: _Context) -> None:
+    """Copy a file with normalised content, and note the glibc that it needs."""
+    edited = _edit(member.name, content, seen)
+    if edited is not None:
+        member.size = len(edited)
+        new.addfile(member, io.BytesIO(edited))
+        return
+    if not seen.local or cast(io.BufferedReader, content).peek(4)[:4] != _ELF:
+        new.addfile(member, content)
+        return
+    with _map(content, seen.folder) as (copy, mapped):
+        with contextlib.suppress(NotElf):  # for another kind of CPU
+            seen.glibc.update(needed_glibc(ElfFile(mapped)))
+        new.addfile(member, copy)
 
 
 @contextlib.contextmanager
@@ -146,31 +167,50 @@ def _edit(name: str, content: IO[bytes], seen: _Context) -> bytes | None:
     """Return a file's new content, or None to keep it."""
     if name.endswith(".pyc"):
         code = _byte_code(content.read(), seen.date)
-        seen.changed[name] = hashlib.sha256(code).hexdigest(), len(code)
+        seen.changed[name] = _Rewritten(sha256=hashlib.sha256(code).hexdigest(), size=len(code))
         return code
-    if name not in ("info/index.json", "info/about.json", "info/paths.json"):
+    edit = _EDITS.get(name)
+    if edit is None:
         return None
     data = json.loads(content.read())
-    match name:
-        case "info/index.json":
-            data["timestamp"] = seen.date * 1000
-            if seen.local:
-                data["depends"] = pin_glibc(data.get("depends", ()), seen.glibc)
-            for key in {"depends", "constrains"} & data.keys():
-                data[key] = sorted(data[key])
-        case "info/about.json":
-            data["channels"] = [url for url in data.get("channels", ()) if not url.startswith("file:")]
-        case _:
-            for entry in data["paths"]:
-                if found := seen.changed.get(entry["_path"]):
-                    entry["sha256"], entry["size_in_bytes"] = found
+    edit(data, seen)
     return json.dumps(data, indent=2, ensure_ascii=False).encode()
+
+
+def _edit_index(data: dict[str, Any], seen: _Context) -> None:
+    data["timestamp"] = seen.date * 1000
+    if seen.local:
+        data["depends"] = pin_glibc(data.get("depends", ()), seen.glibc)
+    for key in ("depends", "constrains"):
+        if key in data:
+            data[key] = sorted(data[key])
+
+
+def _edit_about(data: dict[str, Any], seen: _Context) -> None:
+    data["channels"] = [url for url in data.get("channels", ()) if not url.startswith("file:")]
+
+
+def _edit_paths(data: dict[str, Any], seen: _Context) -> None:
+    for entry in data["paths"]:
+        rewritten = seen.changed.get(entry["_path"])
+        if rewritten is not None:
+            entry["sha256"] = rewritten.sha256
+            entry["size_in_bytes"] = rewritten.size
+
+
+_EDITS: Mapping[str, Callable[[dict[str, Any], _Context], None]] = {
+    "info/index.json": _edit_index,
+    "info/about.json": _edit_about,
+    "info/paths.json": _edit_paths,
+}
 
 
 def _byte_code(code: bytes, date: int) -> bytes:
     """Set the source's date in byte code that has one (PEP 552: no flags); else Python would not use the byte code."""
-    magic, flags = code[:4], code[4:8]
-    return magic + flags + struct.pack("<I", date & 0xFFFFFFFF) + code[12:] if flags == bytes(4) else code
+    flags = code[4:8]
+    if flags != bytes(4):
+        return code
+    return code[:8] + struct.pack("<I", date & 0xFFFFFFFF) + code[12:]
 
 
 def needed_glibc(library: ElfFile) -> Iterator[str]:
@@ -178,17 +218,22 @@ def needed_glibc(library: ElfFile) -> Iterator[str]:
 
     Format of ``.gnu.version_r``: Linux Standard Base, Core, "Version Requirements".
     """
-    data, names = library.content(".gnu.version_r"), library.content(".dynstr")
-    at, following = 0, 1 if data else 0
-    while following:
-        _, count, _, symbol, following = _NEED.unpack_from(data, at)
-        symbol += at
+    data = library.content(".gnu.version_r")
+    names = library.content(".dynstr")
+    if not data:
+        return
+    at = 0
+    while True:
+        _, count, _, first, following = _NEED.unpack_from(data, at)
+        symbol = at + first
         for _ in range(count):
             start, step = _SYMBOL.unpack_from(data, symbol)
             name = names[start : names.index(b"\0", start)].decode()
             if name.startswith("GLIBC_"):
                 yield name.removeprefix("GLIBC_")
             symbol += step
+        if not following:
+            return
         at += following
 
 

@@ -87,7 +87,8 @@ def run_worker(
     }
     if place.logins:  # in no file: the worker's variables are in memory only
         environment[LOGINS] = place.logins
-    scripts, state = place.scripts_inside, place.state_inside
+    scripts = place.scripts_inside
+    state = place.state_inside
     argv = [place.python, f"{scripts}/groundwork/guard.py"]
     argv += [place.python, f"{scripts}/megabuild/engine/worker.py"]
     argv += [f"{state}/job.json", f"{state}/tmp/{outcome_file.name}"]
@@ -119,7 +120,9 @@ def run_worker(
 def _listen(process: subprocess.Popen[bytes]) -> Iterator[list[str]]:
     """Yield new lines of a process's output, often none, until it ends, even if another process keeps the pipe open."""
     assert process.stdout is not None
-    pipe, unfinished, is_open = process.stdout.fileno(), b"", True
+    pipe = process.stdout.fileno()
+    unfinished = b""
+    is_open = True
     while is_open or process.poll() is None:
         lines: list[bytes] = []
         if not is_open:
@@ -131,7 +134,10 @@ def _listen(process: subprocess.Popen[bytes]) -> Iterator[list[str]]:
         elif process.poll() is not None:
             break
         yield [line.decode(errors="replace") for line in lines]
-    yield [unfinished.decode(errors="replace")] if unfinished else []
+    rest = []
+    if unfinished:
+        rest.append(unfinished.decode(errors="replace"))
+    yield rest
 
 
 def end(process: subprocess.Popen[bytes], place: Place) -> None:
@@ -162,18 +168,26 @@ def strays(state: Path, *, but: Path | None = None) -> list[psutil.Process]:
     Processes with a terminal are left out: builds have none, but a user's shell may have sourced a build's environment.
     Processes of the subfolder ``but`` are left out too.
     """
-    processes = []
-    below, other = f"{state.absolute()}/", f"{but.absolute()}/" if but else "\0"
+    processes: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            environment = process.environ()
-            folders = [environment.get(name, "") for name in _SCRIPT_VARIABLES]
-            if (
-                environment.get(_MARKER) == str(state.absolute())
-                or any(folder.startswith(below) and not folder.startswith(other) for folder in folders)
-            ) and not (process.pid == os.getpid() or process.terminal()):
+            if not _is_of(state.absolute(), process.environ(), but):
+                continue
+            if process.pid != os.getpid() and not process.terminal():
                 processes.append(process)
     return processes
+
+
+def _is_of(state: Path, environment: Mapping[str, str], but: Path | None) -> bool:
+    """Return whether a process with this environment is of a run in ``state``, outside its subfolder ``but``."""
+    if environment.get(_MARKER) == str(state):
+        return True
+    for name in _SCRIPT_VARIABLES:
+        folder = environment.get(name, "")
+        is_other = but is not None and folder.startswith(f"{but.absolute()}/")
+        if folder.startswith(f"{state}/") and not is_other:
+            return True
+    return False
 
 
 def end_strays(state: Path, *, but: Path | None = None) -> int:

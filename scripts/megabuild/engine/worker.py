@@ -19,13 +19,14 @@ from typing import Any
 
 #: Variable with the content of rattler's file of channels' credentials.
 LOGINS = "MEGABUILD_CHANNEL_LOGINS"
+_SOLVE = "solve"
 #: rattler-build's errors have no types; these phrases tell them apart.
 _KINDS = (
     ("Test failed", "test"),
     ("package content tests", "test"),
-    ("Failed to resolve dependencies", "solve"),
-    ("Cannot solve", "solve"),
-    ("failed to setup test environment", "solve"),
+    ("Failed to resolve dependencies", _SOLVE),
+    ("Cannot solve", _SOLVE),
+    ("failed to setup test environment", _SOLVE),
     ("Script failed", "build"),
     ("Script execution failed", "build"),
 )
@@ -33,7 +34,10 @@ _KINDS = (
 
 def kind_of(message: str) -> str:
     """Return the failed part that an error message tells: ``build``, ``test``, ``solve`` or ``other``."""
-    return next((kind for text, kind in _KINDS if text in message), "other")
+    for text, kind in _KINDS:
+        if text in message:
+            return kind
+    return "other"
 
 
 def logins_file() -> str | None:
@@ -92,7 +96,8 @@ def test(package: Path, channels: list[str], logins: str | None) -> str | None:
         if not result.success:
             # a short test's log is removed before the driver can read it
             print(*result.output, sep="\n", flush=True)
-            return next((line for line in reversed(result.output) if line.strip()), "no output")
+            lines = [line for line in result.output if line.strip()]
+            return lines[-1] if lines else "no output"
     return None
 
 
@@ -109,7 +114,7 @@ def test_all(
         wrong = test(package, channels, logins)
         if wrong is None:
             passed.append(package.name)
-        elif kind_of(wrong) == "solve":  # it needs a package that was not built; its own test did not fail
+        elif kind_of(wrong) == _SOLVE:  # it needs a package that was not built; its own test did not fail
             problem = problem or wrong
         else:
             problem = f"Test failed: {package.name}: {wrong}"
@@ -128,7 +133,7 @@ def main(arguments: list[str]) -> int:
     message: str | None = None
     passed: list[str] = []
     if job["tests"]:
-        passed, message = test_all([Path(path) for path in job["tests"]], job["channels"], None, logins)
+        passed, message = test_all(list(map(Path, job["tests"])), job["channels"], None, logins)
     else:
         try:
             build(job, logins)
@@ -139,12 +144,13 @@ def main(arguments: list[str]) -> int:
             channels = [output.as_uri(), *job["channels"]]
             passed, problem = test_all(packages(job), channels, output / "broken", logins)
             message = message or problem
-    kind = "" if message is None else kind_of(message)
-    outcome = {"ok": message is None, "kind": kind, "message": message or "", "passed": passed}
+    outcome: dict[str, object] = {"ok": True, "kind": "", "message": "", "passed": passed}
+    if message is not None:
+        outcome |= {"ok": False, "kind": kind_of(message), "message": message}
     temporary = Path(f"{arguments[1]}.new")
     temporary.write_text(json.dumps(outcome, indent=1))
     os.replace(temporary, arguments[1])  # atomically
-    return 0 if message is None else 1
+    return int(message is not None)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,17 @@ from groundwork.errors import IntegrityError, UsageError
 from groundwork.network import certificates
 from groundwork.network.client import run_with_deadline
 
-#: Variables: the store's address; whether this machine uploads its builds.
-STORE, WRITES = "MEGABUILD_STORE", "MEGABUILD_STORE_WRITES"
-#: Bytes of a part, which is held in memory and resent if the connection breaks; maximum bytes of a record.
-_PART, _RECORD = 64 << 20, 1 << 20
-#: Time limits: to read a record or look up a part; to transfer a part.
-_ANSWER_SECONDS, _PART_SECONDS = 10.0, 600.0
+#: Variables: the store's address, and whether this machine uploads its builds.
+STORE = "MEGABUILD_STORE"
+WRITES = "MEGABUILD_STORE_WRITES"
+#: Bytes of a part, which is held in memory and resent if the connection breaks.
+_PART = 64 << 20
+#: Maximum bytes of a record.
+_RECORD = 1 << 20
+#: Time limit to read a record or look up a part.
+_ANSWER_SECONDS = 10.0
+#: Time limit to transfer a part.
+_PART_SECONDS = 600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _SCHEMES = ("http", "https", "s3")
 #: Addresses of stores that timed out; this process does not ask them again.
@@ -159,8 +164,11 @@ class Store:
         except (OSError, BaseError) as error:
             if certificates.is_untrusted(str(error)):
                 why = f"untrusted certificate; {certificates.REMEDY}"
-            else:  # obstore's further lines are internal details
-                why = redact.text(str(error).strip().partition("\n")[0] or type(error).__name__)[:300]
+            else:
+                first_line = (
+                    str(error).strip().partition("\n")[0]
+                )  # obstore's further lines are internal details
+                why = redact.text(first_line or type(error).__name__)[:300]
             raise StoreError(f"{self.shown}: {why}") from error
 
     @cached_property

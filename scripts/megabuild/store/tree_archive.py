@@ -7,8 +7,10 @@ import os
 import shutil
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import zstandard
 
@@ -18,6 +20,8 @@ from groundwork.errors import IntegrityError
 _SECOND = 10**9
 #: Errors of an archive's content; a name may also be too long for the file system, or a date out of its range.
 _DAMAGED = (tarfile.TarError, zstandard.ZstdError, EOFError, ValueError, RuntimeError, OverflowError)
+#: Filter of entries that this module has checked.
+_CHECKED: Literal["fully_trusted"] = "fully_trusted"
 _UNUSABLE = (errno.ENAMETOOLONG, errno.EINVAL)
 
 
@@ -53,43 +57,15 @@ def unpack(source: Path, folder: Path) -> None:
     Raises IntegrityError: The archive is invalid or malicious.
     """
     folder.mkdir(parents=True)
-    folders: list[tuple[Path, int, int]] = []
-    links: list[Path] = []
-    files: set[str] = set()
+    unpacking = _Unpacking(folder)
     try:
         with (
             zstandard.open(source, "rb") as packed,
             tarfile.open(fileobj=packed, mode="r|", tarinfo=BoundedEntry) as archive,
         ):
             for member in entries(archive):
-                date = _date(member)
-                safe = tarfile.data_filter(member, str(folder))
-                path = folder / safe.name
-                if ".." in path.parts or any(
-                    above.is_symlink() for above in path.parents if folder in above.parents
-                ):
-                    raise ValueError(f"{safe.name} would be written through a link")
-                if path.is_symlink() or (path.exists() and not (safe.isdir() and path.is_dir())):
-                    raise ValueError(f"{safe.name} occurs twice")
-                if safe.isdir():
-                    folders.append((path, (member.mode or 0o755) & 0o777, date))
-                    safe = safe.replace(mode=0o700, deep=False)
-                elif safe.islnk() and safe.linkname not in files:
-                    raise ValueError(f"{safe.name} links to {safe.linkname}, which is not in the archive")
-                elif safe.issym():
-                    links.append(path)
-                    # Newer filters shorten the target, which is wrong where a folder on the way is a link. The
-                    # check below judges where it leads.
-                    safe = safe.replace(linkname=member.linkname, deep=False)
-                else:
-                    files.add(safe.name)
-                    safe = safe.replace(mode=member.mode & 0o777, deep=False)
-                archive.extract(safe, folder, filter="fully_trusted")  # checked above
-                if not safe.isdir():
-                    os.utime(path, ns=(date, date), follow_symlinks=False)
-        for link in links:  # checked last: a later entry may have made a link's target a link
-            if not link.resolve().is_relative_to(folder.resolve()):
-                raise ValueError(f"{link.relative_to(folder)} points outside the archive")
+                unpacking.extract(archive, member)
+        unpacking.check_links()
     except (*_DAMAGED, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _UNUSABLE:
             raise
@@ -97,12 +73,71 @@ def unpack(source: Path, folder: Path) -> None:
         raise IntegrityError(
             f"{source.name}: cannot be unpacked: {error}", "delete it from the store"
         ) from error
-    for path, mode, date in reversed(folders):  # set last: each new entry changed its folder's date
-        path.chmod(mode)
-        os.utime(path, ns=(date, date))
+    unpacking.date_folders()
+
+
+@dataclass(frozen=True)
+class _Folder:
+    path: Path
+    mode: int
+    date: int
+
+
+class _Unpacking:
+    """Unpacks the entries of an archive in their order; raises ValueError for an entry that is not allowed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._folders: list[_Folder] = []
+        self._links: list[Path] = []
+        self._files: set[str] = set()  # names of files unpacked so far
+
+    def extract(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        """Unpack an entry; of folders, mode and date follow later."""
+        date = _date(member)
+        safe = tarfile.data_filter(member, str(self._folder))
+        path = self._folder / safe.name
+        self._check_place(path, safe)
+        if safe.isdir():
+            self._folders.append(_Folder(path, (member.mode or 0o755) & 0o777, date))
+            archive.extract(safe.replace(mode=0o700, deep=False), self._folder, filter=_CHECKED)
+            return
+        if safe.issym():
+            self._links.append(path)
+            # Newer filters shorten the target, which is wrong where a folder on the way is a link. `check_links`
+            # judges where it leads.
+            safe = safe.replace(linkname=member.linkname, deep=False)
+        else:
+            if safe.islnk() and safe.linkname not in self._files:
+                raise ValueError(f"{safe.name} links to {safe.linkname}, which is not in the archive")
+            self._files.add(safe.name)
+            safe = safe.replace(mode=member.mode & 0o777, deep=False)
+        archive.extract(safe, self._folder, filter=_CHECKED)
+        os.utime(path, ns=(date, date), follow_symlinks=False)
+
+    def _check_place(self, path: Path, entry: tarfile.TarInfo) -> None:
+        above = [parent for parent in path.parents if self._folder in parent.parents]
+        if ".." in path.parts or any(parent.is_symlink() for parent in above):
+            raise ValueError(f"{entry.name} would be written through a link")
+        is_same_folder = entry.isdir() and path.is_dir()
+        if path.is_symlink() or (path.exists() and not is_same_folder):
+            raise ValueError(f"{entry.name} occurs twice")
+
+    def check_links(self) -> None:
+        """Check that no link leads outside; at the end, because a later entry may make a link's target a link."""
+        for link in self._links:
+            if not link.resolve().is_relative_to(self._folder.resolve()):
+                raise ValueError(f"{link.relative_to(self._folder)} points outside the archive")
+
+    def date_folders(self) -> None:
+        """Set modes and dates of folders; at the end, because each new entry changes its folder's date."""
+        for folder in reversed(self._folders):
+            folder.path.chmod(folder.mode)
+            os.utime(folder.path, ns=(folder.date, folder.date))
 
 
 def _date(member: tarfile.TarInfo) -> int:
     """Return a member's date in nanoseconds; raise ValueError if the date is malformed."""
-    seconds, _, fraction = member.pax_headers.get("mtime", str(int(member.mtime))).partition(".")
+    written = member.pax_headers.get("mtime", str(int(member.mtime)))
+    seconds, _, fraction = written.partition(".")
     return int(seconds) * _SECOND + int(fraction.ljust(9, "0")[:9] or 0)

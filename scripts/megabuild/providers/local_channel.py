@@ -88,14 +88,11 @@ def make(
         by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
         catalogue = catalogue.with_wheels(by_name)
         missing -= set(by_name)
-    if missing and not request.rehearsal:
-        raise ProviderError(
-            f"{', '.join(sorted(missing))}: cannot be provided by this machine",
-            "only a channel has them: use a conda-forge config or --provider conda-forge, where conda-forge or"
-            " a mirror (CONDA_CHANNEL_ALIAS) is reachable",
-        )
-    lacking = {name: asked[name] for name in sorted(missing)}
-    own += placeholder_packages.packages(lacking, catalogue.stand_ins, compiler, platform)
+    if missing:
+        if not request.rehearsal:
+            raise _not_provided(missing)
+        lacking = {name: asked[name] for name in sorted(missing)}
+        own += placeholder_packages.packages(lacking, catalogue.stand_ins, compiler, platform)
     # before packing, to fail at once without a network
     wheels = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
     own += [package for package in wheels.packages if package.python in ("", *needed)]
@@ -113,6 +110,14 @@ def make(
         by_name=by_name,
         ready=index.is_ready,
         missing=index.missing,
+    )
+
+
+def _not_provided(names: Iterable[str]) -> ProviderError:
+    return ProviderError(
+        f"{', '.join(sorted(names))}: cannot be provided by this machine",
+        "only a channel has them: use a conda-forge config or --provider conda-forge, where conda-forge or"
+        " a mirror (CONDA_CHANNEL_ALIAS) is reachable",
     )
 
 
@@ -181,7 +186,7 @@ def _describe_wheels(
     locks = list(each(resolve, interpreters, _RESOLVERS))
     wheels = lock.wheels_of(locks)
     # pybind11-abi's version is in a header
-    opened = [wheel for wheel in wheels if wheel.name == "pybind11"]
+    opened = [wheel for wheel in wheels if wheel.name == wheel_to_conda.PYBIND11]
     download.download(opened, folder, request.report, more=more)
     platform = request.config.platform
     packages = wheel_to_conda.packages(locks, folder, catalogue, platform)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from groundwork.errors import ProviderError
@@ -49,48 +50,72 @@ def packages(
             f"Debian's CUDA toolkit: {present}, but the config needs CUDA {cuda}",
             "set cuda_compiler_version for the debian provider in conda_build_config.yaml",
         )
-    everywhere = set(libraries.select(root, contents))
-    home = _conda_packages(table, contents)
+    describer = _Describer(
+        root=root,
+        contents=contents,
+        conda_of=_conda_packages(table, contents),
+        common=frozenset(libraries.select(root, contents)),
+        cuda=cuda,
+        platform=platform,
+    )
     version = upstream_version(toolkit.version)
     described = [
         nvcc(version, cuda, platform, _VARIABLES, (), root.fingerprint),
         alias("cuda-profiler-api", "cuda-version", cuda, platform),
     ]
     for conda, (dev, *debs) in table.items():
+        runtime = describer.runtime(conda, debs)
+        next_major = int(runtime.version.split(".")[0]) + 1
+        exported = f"{conda} >={runtime.version},<{next_major}.0a0"
+        described += [runtime, alias(dev, conda, runtime.version, platform, exported)]
+    return described
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Describer:
+    """Describes packages of libraries of a root."""
+
+    root: DebianRoot
+    contents: Libraries
+    conda_of: Mapping[str, str]  #: conda packages by soname
+    common: frozenset[str]  #: sonames in the package of PyTorch's other libraries
+    cuda: str
+    platform: str
+
+    def runtime(self, conda: str, debs: Sequence[str]) -> LocalPackage:
+        """Describe the package ``conda`` with the libraries of Debian packages, and all others that they need.
+
+        Raises ProviderError: The root has none of them.
+        """
         sonames: set[str] = set()
-        for soname, package in home.items():
+        for soname, package in self.conda_of.items():
             if package == conda:
-                sonames |= contents.closure(soname)
+                sonames |= self.contents.closure(soname)
         if not sonames:
             raise ProviderError(
-                f"{root.path}: no library of {', '.join(debs)}", remake_hint(root.path.parent)
+                f"{self.root.path}: no library of {', '.join(debs)}", remake_hint(self.root.path.parent)
             )
         files: dict[str, LibraryFile] = {}
         others: set[str] = set()
         for soname in sorted(sonames):
-            package = home.get(soname, conda)
+            package = self.conda_of.get(soname, conda)
             if package != conda:
                 others.add(package)
-            elif soname not in everywhere:
-                files[soname] = contents.available[soname]
-        depends = [f"cuda-version {cuda}.*"]
-        if sonames & everywhere:
+            elif soname not in self.common:
+                files[soname] = self.contents.available[soname]
+        depends = [f"cuda-version {self.cuda}.*"]
+        if sonames & self.common:
             depends.append(libraries.NAME)
         depends += sorted(others)
-        version = upstream_version(contents.installed[debs[0]].version)
-        runtime = LocalPackage(
+        return LocalPackage(
             name=conda,
-            version=version,
-            platform=platform,
+            version=upstream_version(self.contents.installed[debs[0]].version),
+            platform=self.platform,
             depends=tuple(depends),
-            inputs={"root": root.fingerprint, "files": "\n".join(files)},
-            fill=partial(libraries.fill, root, files, conda),
+            inputs={"root": self.root.fingerprint, "files": "\n".join(files)},
+            fill=partial(libraries.fill, self.root, files, conda),
             summary=f"Libraries of Debian's {', '.join(debs)}",
         )
-        described.append(runtime)
-        exported = f"{conda} >={version},<{int(version.split('.')[0]) + 1}.0a0"
-        described.append(alias(dev, conda, version, platform, exported))
-    return described
 
 
 def _conda_packages(table: Mapping[str, Sequence[str]], contents: Libraries) -> dict[str, str]:

@@ -79,10 +79,12 @@ class Libraries:
 
 def package(root: DebianRoot, glibc: str, platform: str) -> LocalPackage:
     """Describe the package `debian-torch-libs`, whose libraries run with the root's ``glibc`` or a newer one."""
+    version = root.release
+    if not re.fullmatch(r"\d+(\.\d+)*", version):  # "trixie/sid" before Debian's release
+        version = "0"
     return LocalPackage(
         name=NAME,
-        # before a Debian release it is "trixie/sid"
-        version=root.release if re.fullmatch(r"\d+(\.\d+)*", root.release) else "0",
+        version=version,
         platform=platform,
         depends=(f"__glibc >={glibc}", "libgcc", "libgomp", "libstdcxx"),
         inputs={"root": root.fingerprint, "format": _FORMAT},

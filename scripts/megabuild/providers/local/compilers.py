@@ -28,6 +28,9 @@ _PROGRAMS = {
     "GCC_AR": "gcc-ar", "GCC_NM": "gcc-nm", "GCC_RANLIB": "gcc-ranlib",
 }  # fmt: skip
 
+#: Beginnings of the names of parts and libraries.
+_PART = "part:"
+_LIB = "lib:"
 #: One script for all facts, because entering a root folder is slow. Prints name=value lines.
 _PROBE = """\
 suffix=$1; shift
@@ -112,10 +115,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = ""
         what="looking for gcc and g++",
         remedy=_REMEDY,
     )
-    answer: dict[str, str] = {}
-    for line in printed.splitlines():
-        name, _, value = line.partition("=")
-        answer[name] = value
+    answer = _parse(printed)
     if "missing" in answer:
         raise ProviderError(f"{answer['missing']}: not installed", _REMEDY)
     if answer["version"] != answer["cxx_version"]:
@@ -126,30 +126,42 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = ""
     files: dict[str, Path] = {}
     libraries: dict[str, Path] = {}
     for name, path in answer.items():
-        kind, _, library = name.partition(":")
-        if kind not in ("part", "lib"):
+        if not name.startswith((_PART, _LIB)):
             continue
         files[name] = root / path.lstrip("/")
-        if kind == "lib":
-            libraries[library] = files[name]
+        if name.startswith(_LIB):
+            libraries[name.removeprefix(_LIB)] = files[name]
     missing = [str(path) for path in files.values() if not path.is_file()]
     if missing:
         raise ProviderError(f"{answer['cxx']}: parts are missing: {', '.join(missing)}", _REMEDY)
-    programs: dict[str, str] = {}
-    for variable, tool in _PROGRAMS.items():
-        path = answer[f"program:{tool}"]
-        if path:
-            programs[variable] = path
     sums = "\n".join(sha256(files[name]) for name in sorted(files))
     return Toolchain(
         cc=answer["cc"],
         cxx=answer["cxx"],
         version=answer["version"],
         glibc=answer["glibc"].split()[-1],
-        programs=programs,
+        programs=_programs(answer),
         libraries=libraries,
         digest=hashlib.sha256(sums.encode()).hexdigest(),
     )
+
+
+def _parse(printed: str) -> dict[str, str]:
+    """Return the facts that the script printed, by name."""
+    facts: dict[str, str] = {}
+    for line in printed.splitlines():
+        name, _, value = line.partition("=")
+        facts[name] = value
+    return facts
+
+
+def _programs(answer: Mapping[str, str]) -> dict[str, str]:
+    programs: dict[str, str] = {}
+    for variable, tool in _PROGRAMS.items():
+        path = answer[f"program:{tool}"]
+        if path:
+            programs[variable] = path
+    return programs
 
 
 def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:

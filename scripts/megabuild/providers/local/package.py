@@ -127,7 +127,9 @@ class LocalPackage:
 
     @property
     def subdir(self) -> str:
-        return "noarch" if self.noarch else self.platform
+        if self.noarch:
+            return "noarch"
+        return self.platform
 
 
 def alias(name: str, target: str, version: str, platform: str, *exported: str) -> LocalPackage:

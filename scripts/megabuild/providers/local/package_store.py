@@ -82,13 +82,12 @@ class PackageStore:
                 if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return None
                 listed[path.name] = sha256
-            return (
-                channel
-                if package_keys(channel) == _keys(packages) and listed_hashes(channel) == listed
-                else None
-            )
+            is_whole = package_keys(channel) == _keys(packages) and listed_hashes(channel) == listed
         except OSError:
             return None
+        if not is_whole:
+            return None
+        return channel
 
     def channel(self, packages: Sequence[LocalPackage], platform: str) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""

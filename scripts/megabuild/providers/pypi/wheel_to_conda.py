@@ -20,7 +20,7 @@ from megabuild.providers.pypi import unpack
 from megabuild.providers.pypi.lock import Lock, Wheel, wheels_of
 from megabuild.providers.specs import conda_version
 
-_PYBIND11 = "pybind11"
+PYBIND11 = "pybind11"
 
 
 def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform: str) -> list[LocalPackage]:
@@ -101,7 +101,7 @@ class _WheelPackages:
     def library(self, python: str, needs: Sequence[str]) -> list[LocalPackage]:
         """Describe the packages for one Python, or for all if ``python`` is empty."""
         companions: list[LocalPackage] = []
-        if self.name == _PYBIND11:
+        if self.name == PYBIND11:
             companions = self._pybind11_companions()
         depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
         if python:

@@ -80,15 +80,7 @@ def find(
             notes[answer.trouble] = None
     if not locks:
         raise _none_fits(config, missing, notes)
-    unanswered = [
-        python for python in missing if not missing[python].is_known and (not needed or python in needed)
-    ]
-    if unanswered:  # a fault of the network must not drop a Python from the build
-        reason = missing[unanswered[0]].reason
-        raise ProviderError(
-            f"{config.name}: PyTorch's wheel for Python {', '.join(unanswered)} cannot be looked up: {reason}",
-            "check the network and pip's indexes, then run again, or build for the other Pythons with --python",
-        )
+    _check_answered(config, missing, needed)
     left_out = {python: answer.reason for python, answer in missing.items()}
     return TorchWheels(locks=locks, left_out=left_out, more=tuple(more), notes=tuple(notes))
 
@@ -125,6 +117,21 @@ class _Search:
     @functools.cached_property
     def _trouble(self) -> str:
         return _why_silent(upstream(self.config))
+
+
+def _check_answered(config: Config, missing: Mapping[str, NoWheel], needed: Collection[str]) -> None:
+    """Raise ProviderError if no index answered for a needed Python: a fault of the network must not drop it."""
+    unanswered: list[str] = []
+    for python, answer in missing.items():
+        if not answer.is_known and (not needed or python in needed):
+            unanswered.append(python)
+    if not unanswered:
+        return
+    reason = missing[unanswered[0]].reason
+    raise ProviderError(
+        f"{config.name}: PyTorch's wheel for Python {', '.join(unanswered)} cannot be looked up: {reason}",
+        "check the network and pip's indexes, then run again, or build for the other Pythons with --python",
+    )
 
 
 def _none_fits(config: Config, missing: Mapping[str, NoWheel], notes: Iterable[str]) -> ProviderError:

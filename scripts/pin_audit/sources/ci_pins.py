@@ -3,64 +3,110 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
-from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, NotInFile
+from pin_audit.ci_rules import ARCH_LISTS, PINS, CiRule, CiValue, NotInFile
 from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where, split_archs
-from pin_audit.request import AuditRequest, Source, local_tree
+from pin_audit.repositories import Repository
+from pin_audit.request import AuditRequest, LocalTree, Source, local_tree
 
+#: An architecture as CMake writes it: ``120``.
+_WITHOUT_DOT = re.compile(r"(?:^|(?<=, ))(\d+)(\d)(?=, |$)")
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundValue:
+    """A value that a rule found, or why no rule of one name and role found one."""
+
+    rule: CiRule
+    text: str = ""
+    holds: Scope = field(default_factory=Scope)
+    where: Where
+    trouble: str = ""
 
 
 def read(request: AuditRequest) -> SourceOutcome:
     """Return a fact for every value, and one with trouble for every rule that no longer fits upstream's tree."""
-    facts = tuple(CiPin(value=value, **fields) for value, fields in _values(request, PINS))
-    return SourceOutcome(facts=facts, applies=bool(facts))
+    facts = []
+    for found in _find_values(request, PINS):
+        facts.append(
+            CiPin(
+                name=found.rule.name,
+                what=found.rule.what,
+                value=found.text,
+                holds=found.holds,
+                where=found.where,
+                trouble=found.trouble,
+            )
+        )
+    return SourceOutcome(facts=tuple(facts), applies=bool(facts))
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:
     """Return the architectures of upstream's wheels for every CUDA version; ``120`` becomes ``12.0``."""
     facts = []
-    for value, fields in _values(request, ARCH_LISTS):
-        dotted = (re.sub(r"^(\d+)(\d)$", r"\1.\2", number) for number in value.split(", "))
-        facts.append(UpstreamArchs(archs=split_archs(", ".join(dotted)), **fields))
+    for found in _find_values(request, ARCH_LISTS):
+        facts.append(
+            UpstreamArchs(
+                name=found.rule.name,
+                what=found.rule.what,
+                archs=split_archs(_WITHOUT_DOT.sub(r"\1.\2", found.text)),
+                holds=found.holds,
+                where=found.where,
+                trouble=found.trouble,
+            )
+        )
     return SourceOutcome(facts=tuple(facts), applies=bool(facts))
 
 
-def _values(request: AuditRequest, rules: Sequence[CiRule]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each value that a rule finds in the package's tree, with the fact's other fields.
+def _find_values(request: AuditRequest, rules: Iterable[CiRule]) -> Iterator[FoundValue]:
+    """Yield each value that a rule finds in the package's tree.
 
-    If no rule of one name and role finds a value, the fact has a trouble. Raises MegabuildError if the tree cannot be
-    read.
+    Of the rules with one name and role, the first that finds a value counts; if none does, one value has a trouble.
+    Raises MegabuildError if the tree cannot be read.
     """
     ours = [rule for rule in rules if request.target.package in rule.packages]
     if not ours:
         return
     tree = request.tree()
     contents = tree.read(sorted({rule.file for rule in ours}))
-    for (name, what), alike in groupby(ours, key=lambda rule: (rule.name, rule.what)):
+    for _, alike in groupby(ours, key=lambda rule: (rule.name, rule.what)):
         problems: list[str] = []
-        fields: dict[str, Any] = {"name": name, "what": what}
         for rule in alike:
             try:
-                if rule.file not in contents:
-                    raise NotInFile("not in the tree")
-                values = rule.read(contents[rule.file].decode("utf-8", errors="replace"))
+                values = _apply(rule, contents)
             except NotInFile as error:
                 problems.append(f"{rule.file}: {error}")
                 continue
             for value in values:
-                platform, cuda = _PLATFORMS.get(value.groups.get("machine", "")), value.groups.get("cuda")
-                holds = Scope(platforms=(platform,) if platform else (), cuda=(cuda,) if cuda else ())
-                url = tree.url(rule.file, value.line)
-                where = Where(file=rule.file, line=value.line, url=url, commit=tree.commit)
-                yield value.text, {**fields, "holds": holds, "where": where}
+                yield FoundValue(
+                    rule=rule, text=value.text, holds=_scope(value), where=_place(value, rule, tree)
+                )
             break
         else:
             trouble = f"{'; '.join(problems)} (if upstream moved it, adapt ci_rules.py)"
-            yield "", {**fields, "where": Where(commit=tree.commit), "trouble": trouble}
+            yield FoundValue(rule=rule, where=Where(commit=tree.commit), trouble=trouble)
+
+
+def _apply(rule: CiRule, contents: Mapping[str, bytes]) -> Sequence[CiValue]:
+    if rule.file not in contents:
+        raise NotInFile("not in the tree")
+    return rule.read(contents[rule.file].decode("utf-8", errors="replace"))
+
+
+def _scope(value: CiValue) -> Scope:
+    """Return the condition of a value, by its machine and CUDA version."""
+    platform = _PLATFORMS.get(value.groups.get("machine", ""))
+    cuda = value.groups.get("cuda")
+    return Scope(platforms=(platform,) if platform else (), cuda=(cuda,) if cuda else ())
+
+
+def _place(value: CiValue, rule: CiRule, tree: Repository | LocalTree) -> Where:
+    url = tree.url(rule.file, value.line)
+    return Where(file=rule.file, line=value.line, url=url, commit=tree.commit)
 
 
 SOURCES = {

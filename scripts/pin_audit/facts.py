@@ -79,6 +79,11 @@ class Build(Struct, frozen=True, kw_only=True):
         return self.platform.partition("-")[0]
 
 
+def first_value(config: Config, key: str) -> str:
+    """Return a config's value of a key, the first one of several; empty if there is none."""
+    return config.variant.get(key, ("",))[0]
+
+
 class Scope(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The condition under which a fact holds; an empty field does not restrict it."""
 

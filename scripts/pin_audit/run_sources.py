@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import structs
 
 from groundwork.errors import Interrupted, MegabuildError
-from pin_audit import repositories
+from pin_audit import git_command
 from pin_audit.facts import SourceOutcome
 from pin_audit.request import About, AuditRequest, Read, Source
 
@@ -76,7 +76,7 @@ def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> lis
     except KeyboardInterrupt:
         raise Interrupted("interrupted", "run the command again; it reuses cached downloads") from None
     finally:
-        repositories.stop()
+        git_command.stop()
     for number, name in jobs:
         late = SourceOutcome(source=name, trouble="not finished within the time limit (--timeout)")
         outcomes.setdefault((number, name), late)

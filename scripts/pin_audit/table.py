@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pin_audit.addresses import identify
 from pin_audit.archs import arch_rows
 from pin_audit.facts import (
     AnyFact,
@@ -17,7 +18,6 @@ from pin_audit.facts import (
     TagCommit,
 )
 from pin_audit.name_map import Dependency, Names, plain
-from pin_audit.repositories import identify
 from pin_audit.rows import AuditRow, Status, Use, cuda_of_wheel
 from pin_audit.run_sources import SOURCES, is_stale
 from pin_audit.targets import own_repositories

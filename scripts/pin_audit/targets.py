@@ -14,9 +14,9 @@ from ruamel.yaml import YAML
 from groundwork.errors import UsageError
 from groundwork.text import suggest
 from megabuild.configs.config import Config
-from pin_audit.facts import AuditTarget, Build, resolve_types
+from pin_audit.addresses import identify
+from pin_audit.facts import AuditTarget, Build, first_value, resolve_types
 from pin_audit.name_map import plain
-from pin_audit.repositories import identify
 
 _FILE = Path(__file__).with_name("packages.yaml")
 _TORCH_KEY = "torch_version"
@@ -69,11 +69,6 @@ def own_repositories(target: AuditTarget) -> set[str]:
     """Identify upstream's repository in packages.yaml, and the mirror that the audit reads, if there is one."""
     repositories = [package.repository for package in packages() if package.name == target.package]
     return {identify(address) for address in (*repositories, target.repository)} - {""}
-
-
-def first_value(config: Config, key: str) -> str:
-    """Return a config's value of a key, the first one of several; empty if there is none."""
-    return config.variant.get(key, ("",))[0]
 
 
 def target(

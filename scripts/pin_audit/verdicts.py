@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from pin_audit.addresses import identify
 from pin_audit.ci_rules import NAMED
 from pin_audit.facts import (
     COMMIT,
@@ -19,7 +20,6 @@ from pin_audit.facts import (
     config_words,
     short_revision,
 )
-from pin_audit.repositories import identify
 from pin_audit.rows import (
     ANY,
     AuditRow,

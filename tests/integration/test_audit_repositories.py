@@ -19,13 +19,15 @@ import pytest
 from git_world import Repo, daemon, git, modules, status, without_settings
 
 from groundwork.errors import AuditError
+from pin_audit.addresses import parse_address
 from pin_audit.facts import AuditTarget, SourceOutcome, Submodule
-from pin_audit.repositories import Repositories, parse_address, run_git
+from pin_audit.git_command import run_git
+from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.run_sources import outcome_of
 from pin_audit.services import Services
 from pin_audit.sources import submodules
-from pin_audit.sources.submodules import parse_modules
+from pin_audit.sources.submodules import DeclaredModule, parse_modules
 
 
 @pytest.fixture(autouse=True)
@@ -163,7 +165,7 @@ def test_gitmodules_are_read_without_what_git_ignores(tmp_path: Path) -> None:
         + f"[include]\npath = {tmp_path}/drawn\n".encode()
         + b'[submodule "good"]\n\tpath = good\n\turl = ../good.git\n\tupdate = none\n'
     )
-    assert [(path, entry["url"], entry["update"]) for path, entry in found.items()] == [
+    assert [(path, entry.url, entry.update) for path, entry in found.items()] == [
         ("good", "../good.git", "none")
     ]
     for garbage in (b"\0\1\2 garbage [", b'[submodule "a"\npath', b"<!DOCTYPE html>", b"#" * (2 << 20)):
@@ -173,7 +175,7 @@ def test_gitmodules_are_read_without_what_git_ignores(tmp_path: Path) -> None:
 
 def test_words_of_gitmodules_are_read_in_any_case() -> None:
     found = parse_modules(b'[Submodule "D"]\n\tPATH = d\n\tUrl = ../d.git\n')
-    assert found == {"d": {"path": "d", "url": "../d.git", "line": "1"}}
+    assert found == {"d": DeclaredModule(url="../d.git", line=1)}
 
 
 @pytest.mark.parametrize(("default", "named"), [("sha1", "sha256"), ("sha256", "sha1"), ("sha256", "sha256")])

@@ -24,7 +24,7 @@ from groundwork.network import resolver
 from groundwork.network.index import Configured
 from groundwork.pip_settings import PipSettings
 from megabuild.providers import command
-from pin_audit import repositories
+from pin_audit import git_command
 from pyg_extensions import fetch_sources
 from pyg_extensions.install import toolchain, user_environment
 from pyg_extensions.table import EXTENSIONS
@@ -80,7 +80,7 @@ def auditwheel(world: World) -> None:
 
 def git(world: World) -> None:
     world.on_path("git", "fine", script='[ "$1" != version ] || { echo git version 2.47.0; exit 0; }')
-    repositories.run_git(world.folder, "status")
+    git_command.run_git(world.folder, "status")
 
 
 def clone(world: World) -> None:

@@ -7,6 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
 from groundwork import files
 from groundwork.errors import AuditError, IntegrityError
 from megabuild.configs.provider_name import ProviderName
@@ -15,11 +19,10 @@ from pin_audit.meta_yaml import names_of
 
 _KEY = re.compile(r"^([A-Za-z_][\w.-]*):")
 _ITEM = re.compile(r"""^\s*-\s+["']?([^#"']*?)["']?\s*(?:#.*?(?:\[(?P<selector>[^\]]+)\])?\s*)?$""")
-_NEED = re.compile(r"""^\s+(?:-|then:|else:)\s+(?P<items>[a-z0-9_$"'\[][^#]*?)\s*(?:#.*)?$""", re.IGNORECASE)
-_GIT = re.compile(r"""\bgit:\s*["']?([^\s"',}]+)""")
-_REVISION = re.compile(r"""\b(rev|tag|branch):\s*["']?(\$\{\{[^}]*\}\}|[^\s"',}#]+)""")
 _PREFIXES = {"rev": "", "tag": "refs/tags/", "branch": "refs/heads/"}  # as the engine writes them out
 _PIN = re.compile(r"""pin_(?:subpackage|compatible)\(\s*["']([\w.-]+)["']""")
+_NAME = re.compile(r"[a-z0-9][\w.-]*")
+_BRANCHES = ("then", "else")
 _LARGEST = 4 << 20  # bytes of a recipe or config
 
 
@@ -62,46 +65,112 @@ def read_text(path: Path, root: Path | None = None, remedy: str = "correct the f
 
 def read_lines(path: Path, root: Path | None = None) -> tuple[Line, ...]:
     """Return a file's lines; those of conda_build_config.yaml have key, value and selector. Raises AuditError."""
-    key, lines = "", []
-    name = str(path.relative_to(root)) if root is not None and path.is_relative_to(root) else path.name
+    key = ""
+    lines = []
+    name = _shown(path, root)
     for number, text in enumerate(read_text(path, root).splitlines(), start=1):
         if match := _KEY.match(text):
             key = match[1]
         item = _ITEM.match(text)
-        value, selector = (item[1].strip(), item["selector"] or "") if item else ("", "")
-        lines.append(Line(name, number, text, key, value, selector))
+        if item is not None:
+            selector = item["selector"] or ""
+            lines.append(Line(name, number, text, key, value=item[1].strip(), selector=selector))
+        else:
+            lines.append(Line(name, number, text, key))
     return tuple(lines)
 
 
+def _shown(path: Path, root: Path | None) -> str:
+    """Return a file's path in the repository."""
+    if root is not None and path.is_relative_to(root):
+        return str(path.relative_to(root))
+    return path.name
+
+
 def requirement_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...]:
-    """Return the lines of a recipe that may be requirements, each with its spec as the value."""
-    needs = []
-    for line in read_lines(recipe, root):
-        if match := _NEED.match(line.text):
-            listed = match["items"].startswith("[")
-            items = match["items"].strip("[]").split(",") if listed else [match["items"]]
-            needs += [Line(line.file, line.number, line.text, value=item.strip(" \"'")) for item in items]
-    return tuple(needs)
+    """Return the requirements in a recipe.yaml, each with its spec as the value. Raises AuditError."""
+    name = _shown(recipe, root)
+    lines = []
+    for mapping in _mappings(_parse(recipe, root)):
+        requirements = _fields(mapping).get("requirements")
+        for item in _items(requirements):
+            lines.append(Line(name, _line(item), item.value, value=item.value))
+    return tuple(lines)
 
 
 def git_lines(recipe: Path, root: Path | None = None) -> Iterator[Line]:
-    """Yield the git sources of a recipe: each address, and each revision that a line names."""
-    address = ""
-    for line in read_lines(recipe, root):
-        if source := _GIT.search(line.text):
-            address = source[1]
-            yield Line(line.file, line.number, line.text, value=address)
-        if address and (revision := _REVISION.search(line.text)):
-            value = f"{address} {_PREFIXES[revision[1]]}{revision[2]}"
-            yield Line(line.file, line.number, line.text, value=value)
+    """Yield the git sources of a recipe.yaml: each address, and each revision. Raises AuditError."""
+    name = _shown(recipe, root)
+    for mapping in _mappings(_parse(recipe, root)):
+        fields = _fields(mapping)
+        address = fields.get("git")
+        if not isinstance(address, ScalarNode):
+            continue
+        yield Line(name, _line(address), address.value, value=address.value)
+        for key, prefix in _PREFIXES.items():
+            revision = fields.get(key)
+            if revision is not None:
+                value = f"{address.value} {prefix}{revision.value}"
+                yield Line(name, _line(revision), revision.value, value=value)
+
+
+def _parse(recipe: Path, root: Path | None) -> Node | None:
+    """Return the nodes of a recipe.yaml, which know their lines; None if the file is empty."""
+    text = read_text(recipe, root)
+    try:
+        document: Node | None = YAML(pure=True).compose(text)
+    except (YAMLError, RecursionError, ValueError) as error:
+        raise AuditError(f"{recipe}: cannot be parsed: {error}", "correct the file") from error
+    return document
+
+
+def _mappings(node: Node | None) -> Iterator[MappingNode]:
+    """Yield all mappings of a document."""
+    if isinstance(node, SequenceNode):
+        for item in node.value:
+            yield from _mappings(item)
+    elif isinstance(node, MappingNode):
+        yield node
+        for _, value in node.value:
+            yield from _mappings(value)
+
+
+def _fields(mapping: MappingNode) -> dict[str, Node]:
+    return {key.value: value for key, value in mapping.value if isinstance(key, ScalarNode)}
+
+
+def _items(node: Node | None) -> Iterator[ScalarNode]:
+    """Yield the texts in lists and in the branches of conditions."""
+    if isinstance(node, SequenceNode):
+        for item in node.value:
+            if isinstance(item, ScalarNode):
+                yield item
+            else:
+                yield from _items(item)
+    elif isinstance(node, MappingNode):
+        for key, value in _fields(node).items():
+            if isinstance(value, ScalarNode):
+                if key in _BRANCHES:
+                    yield value
+            else:
+                yield from _items(value)
+
+
+def _line(node: Node) -> int:
+    """Return a node's line, counted from 1."""
+    return int(node.start_mark.line) + 1
 
 
 def names_in(recipe: Path, root: Path | None = None) -> tuple[str, ...]:
     """Return the names of all packages that a recipe's requirements name in plain text. Raises AuditError."""
     if recipe.name == "meta.yaml":
         return names_of(read_text(recipe, root))
-    words = (re.split(r"[ =<>!~]", line.value, maxsplit=1)[0] for line in requirement_lines(recipe, root))
-    return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
+    names = set()
+    for line in requirement_lines(recipe, root):
+        word = re.split(r"[ =<>!~]", line.value, maxsplit=1)[0]
+        if _NAME.fullmatch(word):
+            names.add(word)
+    return tuple(sorted(names))
 
 
 def place(name: str, value: str, lines: Sequence[Line]) -> Where:
@@ -112,8 +181,10 @@ def place(name: str, value: str, lines: Sequence[Line]) -> Where:
     ours = []
     for line in lines:
         pinned = _PIN.search(line.value)
-        if name == (pinned[1] if pinned else line.value.partition(" ")[0]):
+        named = pinned[1] if pinned else line.value.partition(" ")[0]
+        if named == name:
             ours.append(line)
     literal = [line for line in ours if line.value == f"{name} {value}"]
-    number = next((line.number for line in (*literal, *ours)), None)
-    return Where(file=lines[0].file if lines else "", line=number)
+    for line in (*literal, *ours):
+        return Where(file=line.file, line=line.number)
+    return Where(file=lines[0].file if lines else "")

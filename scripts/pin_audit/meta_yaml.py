@@ -8,22 +8,51 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, VariantConfig
 
 from groundwork.errors import AuditError
 from megabuild.configs.config import Config
+from pin_audit.facts import Section, first_value
 
 _SET = re.compile(r"""\{%-?\s*set\s+(\w+)\s*=\s*["']?([^"'{}%|()]+?)["']?\s*-?%\}""")
 _EXPRESSION = re.compile(r"\{\{(.*?)\}\}")
 _CALL = re.compile(r"""\s*(compiler|stdlib|cdt|pin_compatible|pin_subpackage)\(\s*["']([\w.-]+)["'].*""")
-_SECTION = re.compile(r"(?P<indent>\s*)(?P<name>[\w-]+):\s*(?:#.*)?")
+_HEADING = re.compile(r"(?P<indent>\s*)(?P<name>[\w-]+):\s*(?:#.*)?")
 _ITEM = re.compile(r"\s*-\s+(?P<text>[^#]*[^#\s])\s*(?:#\s*(?:.*\s)?\[(?P<selector>[^\]]+)\])?.*")
 _BRANCH = re.compile(r"\s*\{%-?\s*(?P<word>if|elif|else|endif)\b\s*(?P<condition>.*?)\s*-?%\}\s*")
-_SECTIONS = {"build": "build", "host": "host", "run": "run", "run_constrained": "constraint"}
+_REQUIREMENTS = "requirements"
+_SECTIONS = {
+    "build": Section.BUILD,
+    "host": Section.HOST,
+    "run": Section.RUN,
+    "run_constrained": Section.CONSTRAINT,
+}
 _SPEC = re.compile(r"[a-z0-9_][\w.-]*(\s+\S.*)?", re.IGNORECASE)
+_NAME = re.compile(r"[a-z0-9][\w.-]*")
+_UNKNOWN = "{"  # in place of an expression whose value is unknown
+
+
+@dataclass(frozen=True)
+class Need:
+    """A requirement that holds for a config."""
+
+    section: Section
+    spec: str
+    line: int  #: counted from 1
+
+
+@dataclass(frozen=True)
+class Item:
+    """A requirement as it is written, with the condition of its selector and of the Jinja around it."""
+
+    section: Section
+    text: str
+    line: int
+    condition: str  #: a selector's; empty if it always holds
 
 
 def settings(text: str) -> dict[str, str]:
@@ -31,94 +60,153 @@ def settings(text: str) -> dict[str, str]:
     return {name: value.strip() for name, value in reversed(_SET.findall(text))}
 
 
-def needs(text: str, config: Config) -> Iterator[tuple[str, str, int]]:
-    """Yield the requirements that hold for a config: section, spec and line, counted from 1.
-
-    The section is ``build``, ``host``, ``run`` or ``constraint``. Raises AuditError if selectors cannot be evaluated.
-    """
+def needs(text: str, config: Config) -> Iterator[Need]:
+    """Yield the requirements that hold for a config. Raises AuditError if selectors cannot be evaluated."""
+    items = list(_items(text))
+    chosen = _choose(items, config)
     values = settings(text)
+    for item in items:
+        spec = _spec(item.text, values, config)
+        if spec and _key(item) in chosen:
+            if item.section in (Section.BUILD, Section.HOST):
+                spec = f"{spec} {_pin(spec, config)}".strip()
+            yield Need(item.section, spec, item.line)
+
+
+def _choose(items: Iterable[Item], config: Config) -> Collection[str]:
+    """Return the keys of the items whose condition holds: the engine evaluates them as those of a config file."""
     keys = []
-    for line, _, match, branches in _items(text):
-        selector = " and ".join(f"({part})" for part in (*branches, match["selector"] or "") if part)
-        keys.append(f'l{line}:\n  - "{line}"' + (f"  # [{selector}]" if selector else ""))
+    for item in items:
+        selector = f"  # [{item.condition}]" if item.condition else ""
+        keys.append(f'{_key(item)}:\n  - "{item.line}"{selector}')
     single = {key: values[0] for key, values in config.variant.items() if len(values) == 1}
     try:
-        chosen, _ = evaluate("\n".join(keys), config.platform, single)
+        return evaluate("\n".join(keys), config.platform, single).values
     except AuditError as error:
         raise AuditError(f"meta.yaml: selectors cannot be parsed: {error}", "correct them") from error
-    for line, section, match, _ in _items(text):
-        spec = _spec(match["text"].strip("'\""), values, config)
-        if f"l{line}" in chosen and spec:
-            pin = config.variant.get(spec.replace("-", "_"), ("",))[0] if section in ("build", "host") else ""
-            pin = pin if not pin or any(sign in pin for sign in "*=<>! ") else f"{pin}.*"
-            yield section, f"{spec} {pin}".strip(), line
+
+
+def _key(item: Item) -> str:
+    return f"l{item.line}"
+
+
+def _pin(spec: str, config: Config) -> str:
+    """Return a config's constraint on a package that is required without a version, ``1.2.*``, or an empty string."""
+    pin = first_value(config, spec.replace("-", "_"))
+    if not pin or re.search("[*=<>! ]", pin):
+        return pin
+    return f"{pin}.*"
 
 
 def names_of(text: str) -> tuple[str, ...]:
     """Return the names of all packages that requirements name in plain text, regardless of selectors."""
-    words = (match["text"].split()[0] for _, _, match, _ in _items(text))
-    return tuple(sorted({word for word in words if re.fullmatch(r"[a-z0-9][\w.-]*", word)}))
+    words = {item.text.split()[0] for item in _items(text)}
+    return tuple(sorted(word for word in words if _NAME.fullmatch(word)))
 
 
-def _items(text: str) -> Iterator[tuple[int, str, re.Match[str], tuple[str, ...]]]:
-    """Yield line, section, item and the surrounding Jinja conditions of every requirement."""
-    inside, section = -1, ""
-    branches: list[str] = []
+def _items(text: str) -> Iterator[Item]:
+    """Yield every requirement."""
+    requirements: int | None = None  # the indent of the heading around the line
+    section: Section | None = None
+    conditions: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         indent = len(line) - len(line.lstrip())
         if branch := _BRANCH.fullmatch(line):
-            last = branches.pop() if branch["word"] != "if" and branches else ""
-            if branch["word"] in ("if", "elif"):
-                branches.append(f"not ({last}) and ({branch['condition']})" if last else branch["condition"])
-            elif branch["word"] == "else":
-                branches.append(f"not ({last})")
-        elif heading := _SECTION.fullmatch(line):
-            if heading["name"] == "requirements":
-                inside, section = indent, ""
-            elif inside >= 0 and indent > inside:
-                section = _SECTIONS.get(heading["name"], "")
+            _enter_branch(branch, conditions)
+        elif heading := _HEADING.fullmatch(line):
+            if heading["name"] == _REQUIREMENTS:
+                requirements = indent
+                section = None
+            elif requirements is not None and indent > requirements:
+                section = _SECTIONS.get(heading["name"])
             else:
-                inside, section = -1, ""
-        elif inside >= 0 and section and (item := _ITEM.fullmatch(line)):
-            yield number, section, item, tuple(branches)
+                requirements = None
+        elif requirements is None:
+            continue
+        elif section is not None and (item := _ITEM.fullmatch(line)):
+            yield _item(section, item, number, conditions)
         elif line.strip() and not line.lstrip().startswith(("#", "{%", "-")):
-            inside, section = -1, ""
+            requirements = None
+
+
+def _item(section: Section, match: re.Match[str], line: int, conditions: Iterable[str]) -> Item:
+    parts = [*conditions, match["selector"] or ""]
+    condition = " and ".join(f"({part})" for part in parts if part)
+    return Item(section, match["text"].strip("'\""), line, condition)
+
+
+def _enter_branch(branch: re.Match[str], conditions: list[str]) -> None:
+    """Change the conditions around a line at an ``if``, ``elif``, ``else`` or ``endif``."""
+    condition = branch["condition"]
+    if branch["word"] == "if":
+        conditions.append(condition)
+        return
+    last = conditions.pop() if conditions else ""
+    match branch["word"]:
+        case "elif" if last:
+            conditions.append(f"not ({last}) and ({condition})")
+        case "elif":
+            conditions.append(condition)
+        case "else":
+            conditions.append(f"not ({last})")
 
 
 def _spec(text: str, values: Mapping[str, str], config: Config) -> str:
     """Return a requirement with Jinja substituted; empty if an expression is unknown."""
 
-    def put_in(match: re.Match[str]) -> str:
-        word = match[1].strip()
-        call = _CALL.fullmatch(word)
-        if not call:
-            return values.get(word) or config.variant.get(word, ("{",))[0]
-        if call[1] == "pin_compatible":
-            return call[2]
-        key = f"{call[2]}_{call[1]}"
-        name, version = (config.variant.get(word, ("",))[0] for word in (key, f"{key}_version"))
-        return f"{name} {version}.*" if name and version else name or "{"
+    def evaluated(expression: re.Match[str]) -> str:
+        return _value(expression[1].strip(), values, config)
 
-    text = _EXPRESSION.sub(put_in, text)
-    return " ".join(text.split()) if "{" not in text and _SPEC.fullmatch(text) else ""
+    text = _EXPRESSION.sub(evaluated, text)
+    if _UNKNOWN in text or not _SPEC.fullmatch(text):
+        return ""
+    return " ".join(text.split())
 
 
-def evaluate(
-    text: str, platform: str, variant: Mapping[str, str] | None = None
-) -> tuple[dict[str, tuple[str, ...]], tuple[tuple[str, ...], ...]]:
-    """Return the values in a conda_build_config.yaml that hold on a platform, and the groups of zipped keys.
+def _value(expression: str, values: Mapping[str, str], config: Config) -> str:
+    """Return the value of a Jinja expression: a variable, a compiler or a pin."""
+    call = _CALL.fullmatch(expression)
+    if call is None:
+        return values.get(expression) or config.variant.get(expression, (_UNKNOWN,))[0]
+    function, name = call.groups()
+    if function == "pin_compatible":
+        return name
+    key = f"{name}_{function}"  # c_compiler
+    package = first_value(config, key)
+    version = first_value(config, f"{key}_version")
+    if package and version:
+        return f"{package} {version}.*"
+    return package or _UNKNOWN
 
-    The engine evaluates the selectors; it takes only files. Raises AuditError with the reason alone.
+
+@dataclass(frozen=True)
+class VariantValues:
+    """The values by key in a conda_build_config.yaml or a rendered config, and the groups of zipped keys."""
+
+    values: Mapping[str, tuple[str, ...]]
+    zip_keys: tuple[tuple[str, ...], ...]
+
+    def first(self, key: str) -> str:
+        """Return the first value of a key; empty if there is none."""
+        return next(iter(self.values.get(key, ())), "")
+
+
+def evaluate(text: str, platform: str, variant: Mapping[str, str] | None = None) -> VariantValues:
+    """Evaluate the selectors of a conda_build_config.yaml for a platform.
+
+    The engine evaluates them; it takes only files. Raises AuditError with the reason alone.
     """
     machine = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
+    jinja = JinjaConfig(machine, variant=dict(variant or {}))
+    values: dict[str, tuple[str, ...]] = {}
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
         path = Path(folder, "conda_build_config.yaml")
         path.write_text(f"{text}\n", encoding="utf-8")
         try:
-            config = VariantConfig.from_conda_build_config(
-                path, JinjaConfig(machine, variant=dict(variant or {}))
-            )
-            values = {key: tuple(map(str, config[key])) for key in config.keys() if config[key]}  # noqa: SIM118
-            return values, tuple(map(tuple, config.zip_keys or ()))
+            config = VariantConfig.from_conda_build_config(path, jinja)
+            for key in config.keys():  # noqa: SIM118
+                if config[key]:
+                    values[key] = tuple(map(str, config[key]))
+            return VariantValues(values, tuple(map(tuple, config.zip_keys or ())))
         except (RattlerBuildError, OSError, ValueError, TypeError, RecursionError) as error:
             raise AuditError(str(error)) from error

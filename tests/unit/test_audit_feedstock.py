@@ -108,7 +108,8 @@ def target(root: Path, upstream: str | None = None, ref: str | None = None) -> A
 
 
 def asked(root: Path, config: Config) -> list[tuple[str, str]]:
-    return [need[:2] for need in needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)]
+    found = needs((root / "recipe" / "meta.yaml").read_text(encoding="utf-8"), config)
+    return [(need.section.value, need.spec) for need in found]
 
 
 def test_a_recipe_names_package_version_and_upstream(tmp_path: Path) -> None:

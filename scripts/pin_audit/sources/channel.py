@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -39,7 +40,16 @@ class NewestPackage(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-#: The packages of a platform by name, each with the time of the request to the channel.
+@dataclass(frozen=True, kw_only=True)
+class PlatformAnswer:
+    """The newest packages of a platform by name, and the time of the request to the channel."""
+
+    platform: str
+    packages: Mapping[str, NewestPackage]
+    when: str = ""
+    trouble: str = ""  #: why there is no answer
+
+
 @dataclass(frozen=True, kw_only=True)
 class NewestPackages(Key):
     """A cached answer of the channel."""
@@ -55,46 +65,60 @@ def newest_key(platform: str, names: Collection[str]) -> NewestPackages:
     return NewestPackages(channel=channel, platform=platform, names=sorted(names))
 
 
-_Packages = Mapping[str, tuple[NewestPackage, str]]
-
-
 def read(request: AuditRequest) -> SourceOutcome:
     """Return the newest version of each of the request's names: one fact per version that is newest on a platform.
 
     Platforms are those of the request's configs. A noarch package counts for each of them.
     """
-    names, services = tuple(dict.fromkeys(request.names)), request.services
-    platforms = tuple(sorted({config.platform for config in request.configs})) or ("linux-64",)
+    names = tuple(dict.fromkeys(request.names))
+    platforms = sorted({config.platform for config in request.configs}) or ["linux-64"]
     if not names:
         return SourceOutcome()
-    services.report(f"looking up {len(names)} packages for {', '.join(platforms)}")
-    packages_of: dict[str, _Packages] = {}
-    troubles: list[str] = []
+    request.services.report(f"looking up {len(names)} packages for {', '.join(platforms)}")
 
-    def look_up(platform: str) -> None:
-        key = newest_key(platform, names)
-        try:
-            entry = services.cached(
-                key, services.max_age, lambda: msgspec.json.encode(newest(platform, names, services)[1])
-            )
-            packages = msgspec.json.decode(entry.data, type=list[NewestPackage])
-            packages_of[platform] = {package.name: (package, entry.when) for package in packages}
-        except MegabuildError as error:
-            troubles.append(f"{platform}: {error.message}")
+    def ask(platform: str) -> PlatformAnswer:
+        return _ask(platform, names, request.services)
 
     with ThreadPoolExecutor(max_workers=len(platforms)) as pool:
-        list(pool.map(look_up, platforms))
-    trouble = "; ".join(sorted(troubles))
-    facts = tuple(fact for name in names for fact in _facts(name, platforms, packages_of, trouble))
-    return SourceOutcome(facts=facts, trouble=trouble)
+        answers = list(pool.map(ask, platforms))
+    troubles = [f"{answer.platform}: {answer.trouble}" for answer in answers if answer.trouble]
+    trouble = "; ".join(troubles)
+    facts: list[Newest] = []
+    for name in names:
+        facts += _facts(name, answers, trouble)
+    return SourceOutcome(facts=tuple(facts), trouble=trouble)
 
 
-def newest(platform: str, names: Collection[str], services: Services) -> tuple[str, list[NewestPackage]]:
-    """Return conda-forge's address, and the newest package of each name that it has for a platform, or noarch.
+def _ask(platform: str, names: Sequence[str], services: Services) -> PlatformAnswer:
+    """Ask the channel, or the cache."""
+
+    def make() -> bytes:
+        return msgspec.json.encode(newest(platform, names, services))
+
+    try:
+        entry = services.cached(newest_key(platform, names), services.max_age, make)
+    except MegabuildError as error:
+        return PlatformAnswer(platform=platform, packages={}, trouble=error.message)
+    packages = msgspec.json.decode(entry.data, type=list[NewestPackage])
+    by_name = {package.name: package for package in packages}
+    return PlatformAnswer(platform=platform, packages=by_name, when=entry.when)
+
+
+def newest(platform: str, names: Collection[str], services: Services) -> list[NewestPackage]:
+    """Return the newest package of each name that conda-forge has for a platform, or noarch.
 
     Raises NetworkError: the channel gives no answer, or an invalid one.
     """
-    url, seconds = channel_url(CONDA_FORGE), min(_SECONDS, services.remaining())
+    by_name: dict[str, list[RepoDataRecord]] = {}
+    for record in _records(platform, names, services):
+        by_name.setdefault(record.name.normalized, []).append(record)
+    return [_best(name, by_name[name]) for name in names if name in by_name]
+
+
+def _records(platform: str, names: Collection[str], services: Services) -> list[RepoDataRecord]:
+    """Return all records of packages in the channel."""
+    url = channel_url(CONDA_FORGE)
+    seconds = min(_SECONDS, services.remaining())
     if unreachable := why_channel_unreachable(url):
         raise NetworkError(f"{CONDA_FORGE}: cannot be used: {redact.text(unreachable)}", _REMEDY)
 
@@ -105,40 +129,50 @@ def newest(platform: str, names: Collection[str], services: Services) -> tuple[s
         query = gateway.query(
             [Channel(url)], subdirs, sorted(names), recursive=False, channel_relations="disabled"
         )
-        return [record for records in await asyncio.wait_for(query, seconds) for record in records]
+        answers = await asyncio.wait_for(query, seconds)
+        return list(chain.from_iterable(answers))
 
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-", ignore_cleanup_errors=True) as cache:
         try:
-            records = run_with_deadline(seconds + 1.0, lambda: asyncio.run(ask(cache)))
+            return run_with_deadline(seconds + 1.0, lambda: asyncio.run(ask(cache)))
         except (TimeoutError, asyncio.TimeoutError):
             raise NetworkError(f"{CONDA_FORGE}: no answer within {seconds:.0f} s", _REMEDY) from None
-        except Exception as error:  # rattler's own types; the message has one cause per line
-            lines = [line.strip() for line in redact.text(str(error)).splitlines() if line.strip()]
-            ends = [line.removeprefix("Caused by:").strip() for line in (*lines[:1], *lines[-1:])]
-            raise NetworkError(": ".join(dict.fromkeys(ends)) or type(error).__name__, _REMEDY) from error
-    by_name: dict[str, list[RepoDataRecord]] = {}
-    for record in records:
-        by_name.setdefault(record.name.normalized, []).append(record)
-    return url, [_best(name, by_name[name]) for name in names if name in by_name]
+        except Exception as error:  # rattler's own types
+            reason = _first_and_last_cause(error) or type(error).__name__
+            raise NetworkError(reason, _REMEDY) from error
 
 
-def _facts(
-    name: str, platforms: Sequence[str], packages_of: Mapping[str, _Packages], trouble: str
-) -> list[Newest]:
+def _first_and_last_cause(error: Exception) -> str:
+    """Shorten rattler's message, which has one cause per line."""
+    causes = []
+    for line in redact.text(str(error)).splitlines():
+        if line.strip():
+            causes.append(line.strip().removeprefix("Caused by:").strip())
+    return ": ".join(dict.fromkeys((*causes[:1], *causes[-1:])))
+
+
+def _facts(name: str, answers: Sequence[PlatformAnswer], trouble: str) -> list[Newest]:
     """Return one fact for each version that is the newest on some platform; the newest of all comes first."""
-    by_version: dict[str, dict[str, tuple[NewestPackage, str]]] = {}
-    for platform in platforms:
-        if best := packages_of.get(platform, {}).get(name):
-            by_version.setdefault(best[0].version, {})[platform] = best
+    by_version: dict[str, list[PlatformAnswer]] = {}
+    for answer in answers:
+        if name in answer.packages:
+            by_version.setdefault(answer.packages[name].version, []).append(answer)
     if not by_version:
-        nowhere = f"{CONDA_FORGE} has no {name} for {', '.join(platforms)}"
-        return [Newest(name=name, trouble=trouble or nowhere)]
+        platforms = ", ".join(answer.platform for answer in answers)
+        return [Newest(name=name, trouble=trouble or f"{CONDA_FORGE} has no {name} for {platforms}")]
     facts = []
     for version in sorted(by_version, key=Version, reverse=True):
         having = by_version[version]
-        package, when = next(iter(having.values()))
-        holds = Scope(platforms=() if len(having) == len(platforms) else tuple(having))
-        where = Where(file=package.file, index=CONDA_FORGE, package=name, version=version, fetched=when)
+        holds = Scope()
+        if len(having) < len(answers):
+            holds = Scope(platforms=tuple(answer.platform for answer in having))
+        where = Where(
+            file=having[0].packages[name].file,
+            index=CONDA_FORGE,
+            package=name,
+            version=version,
+            fetched=having[0].when,
+        )
         facts.append(Newest(name=name, value=version, holds=holds, where=where))
     return facts
 

@@ -13,7 +13,7 @@ from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit.bump_context import VARIABLE, BumpContext, Change
 from pin_audit.request import AuditRequest
-from pin_audit.sources.wheel_metadata import files_of
+from pin_audit.sources.wheel_metadata import offers_of
 
 _ASSET = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/([^/]+)/([^/?#]+)")
 _TORCH = "pytorch/pytorch"
@@ -126,7 +126,7 @@ def _archive_on_index(url: str, request: AuditRequest) -> Digest | None:
     project = name.rpartition(f"-{request.target.version}")[0]
     if not project:
         return None
-    for file in files_of(project, "pip", "", request.services)[0]:
+    for file in offers_of(project, "pip", "", request.services).files:
         if file.name.lower() == name.lower() and file.sha256:
             return Digest(sha256=file.sha256, source=f"{file.name} on pip's index")
     return None

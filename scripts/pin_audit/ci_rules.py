@@ -10,9 +10,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
+_CUDA = "cuda"  # the group of CUDA versions
 _UNREADABLE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
@@ -20,12 +21,13 @@ class NotInFile(Exception):
     """A file does not contain the expected values; the message follows the file's name and a colon."""
 
 
-class CiValue(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class CiValue:
     """One value as upstream writes it."""
 
     text: str  #: ``9.20.0.48``, ``7.5, 9.0``
     line: int  #: counted from 1
-    groups: Mapping[str, str] = {}  #: conditions: ``cuda``, ``machine``
+    groups: Mapping[str, str] = field(default_factory=dict)  #: conditions: ``cuda``, ``machine``
 
 
 Reader = Callable[[str], Sequence[CiValue]]
@@ -46,11 +48,11 @@ def lines(pattern: str) -> Reader:
     """Return a reader of the group ``value``, without quotes, of every matching line that is no comment."""
 
     def read(text: str) -> Sequence[CiValue]:
-        values = [
-            CiValue(text=re.sub(r"[\"']", "", match["value"]), line=number)
-            for number, line in enumerate(text.splitlines(), start=1)
-            if not line.lstrip().startswith("#") and (match := re.search(pattern, line))
-        ]
+        values = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            match = None if line.lstrip().startswith("#") else re.search(pattern, line)
+            if match is not None:
+                values.append(CiValue(text=re.sub(r"[\"']", "", match["value"]), line=number))
         if not values:
             raise NotInFile(f"no line matches {pattern!r}")
         return values
@@ -65,29 +67,59 @@ def literal(variable: str, *keys: str) -> Reader:
     versions only. A list or set of plain values becomes one comma-separated value.
     """
 
-    def leaves(value: Any, line: int, groups: dict[str, str], names: tuple[str, ...]) -> Iterator[CiValue]:
-        if isinstance(value, dict):
-            for key, item in value.items():
-                if names[:1] != ("cuda",) or re.fullmatch(r"\d+\.\d+", str(key)):  # skips xpu, cpu
-                    yield from leaves(item, line, {**groups, **dict.fromkeys(names[:1], str(key))}, names[1:])
-        else:
-            items = sorted(value) if isinstance(value, set) else value
-            items = items if isinstance(items, (list, tuple)) else [items]
-            yield CiValue(text=", ".join(map(str, items)), line=line, groups=groups)
-
     def read(text: str) -> Sequence[CiValue]:
         try:
-            for statement in reversed(ast.parse(text).body):
-                if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-                    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                    if variable in map(ast.unparse, targets):
-                        value = ast.literal_eval(statement.value)
-                        return tuple(leaves(value, statement.lineno, {}, keys))
+            assigned = _find_assignment(variable, ast.parse(text))
+            if assigned is not None:
+                return tuple(_leaves(ast.literal_eval(assigned.value), assigned.line, {}, keys))
         except _UNREADABLE as error:
             raise NotInFile(f"{variable} cannot be read ({type(error).__name__})") from error
         raise NotInFile(f"no value assigned to {variable}")
 
     return read
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An expression that a module assigns, and the line of the statement."""
+
+    value: ast.expr
+    line: int
+
+
+def _find_assignment(variable: str, module: ast.Module) -> Assignment | None:
+    """Return what a module assigns to a variable, at last."""
+    for statement in reversed(module.body):
+        match statement:
+            case ast.Assign(targets=targets, value=value):
+                pass
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                targets = [target]
+            case _:
+                continue
+        if variable in map(ast.unparse, targets):
+            return Assignment(value, statement.lineno)
+    return None
+
+
+def _leaves(value: Any, line: int, groups: Mapping[str, str], keys: tuple[str, ...]) -> Iterator[CiValue]:
+    """Yield the values in nested dictionaries, each with the keys that lead to it by their names."""
+    if not isinstance(value, dict):
+        yield CiValue(text=_joined(value), line=line, groups=groups)
+        return
+    for key, item in value.items():
+        if not keys:
+            yield from _leaves(item, line, groups, ())
+        elif keys[0] != _CUDA or re.fullmatch(r"\d+\.\d+", str(key)):  # skips xpu, cpu
+            yield from _leaves(item, line, {**groups, keys[0]: str(key)}, keys[1:])
+
+
+def _joined(value: Any) -> str:
+    if isinstance(value, set):
+        value = sorted(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
 
 
 _MATRIX = ".github/scripts/generate_binary_build_matrix.py"
@@ -97,8 +129,10 @@ _PYG_MATRIX = ".github/workflows/utils/full_matrix_linux.json"
 _EXTENSION_MATRIX = ".github/workflows/building.yml"
 _PYG = ("pyg-lib",)
 _EXTENSIONS = ("pytorch_scatter", "pytorch_sparse", "pytorch_cluster", "pytorch_spline_conv")
-_SHIPPED, _REQUIRED = "of the wheels", "required by the wheels"
-_TESTED, _BUILT_FOR = "in the image of tests", "wheels are built for"
+_SHIPPED = "of the wheels"
+_REQUIRED = "required by the wheels"
+_TESTED = "in the image of tests"
+_BUILT_FOR = "wheels are built for"
 _NUMBERS = r"(?P<value>\d+(?:\.\d+)+)"
 _LIST = r"\[(?P<value>[^\]]+)\]"
 _TOOLS = ("cmake", "ninja", "packaging", "setuptools")
@@ -117,7 +151,8 @@ PINS = (
 )
 NAMED = frozenset(rule.name for rule in PINS)
 
-_ARCHS, _ARCHS_FILE = "gpu-architectures", ".ci/manywheel/build_env_setup.py"
+_ARCHS = "gpu-architectures"
+_ARCHS_FILE = ".ci/manywheel/build_env_setup.py"
 #: The GPU architectures that upstream ships. Those up to 2.12 are not read: a script computed them.
 ARCH_LISTS = (
     CiRule(_ARCHS, _SHIPPED, _ARCHS_FILE, literal("TORCH_CUDA_ARCH_LIST_TABLE", "cuda", "machine")),

@@ -32,10 +32,14 @@ from groundwork.network.index import (
     offered,
 )
 from groundwork.network.wheel_contents import BROKEN, metadata_beside, read_local, read_remote
-from pin_audit.facts import CiPin, Requirement, Scope, SourceOutcome, Where
+from pin_audit.facts import ANY_VERSION, CiPin, Requirement, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.request import AuditRequest, Source
 from pin_audit.services import Services
 
+_PYG = "pyg"  # PyG's index in packages.yaml
+_FILE = "file"  # the scheme of local addresses
+_CPYTHON = re.compile(r"cp3(?P<minor>\d+)\|cp3(?P=minor)(?P<free_threaded>t?)")
+_HERE = re.compile(r"(many)?linux.*_x86_64|any")
 _ABIS = ("cp312", "abi3", "none")  # the ABIs of the wheel that is read
 
 
@@ -64,23 +68,39 @@ def metadata_key(file: File) -> WheelMetadata:
     return WheelMetadata(file_name=file.name, content=file.sha256 or redact.address(file.url))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Offers:
+    """A package's files on its indexes."""
+
+    files: tuple[File, ...]
+    problems: tuple[str, ...]  #: of indexes that did not answer
+    client: Client  #: fetches the files
+
+    @property
+    def wheels(self) -> list[File]:
+        """The files that are wheels, not source archives."""
+        return [file for file in self.files if file.tags]
+
+
 def read(request: AuditRequest) -> SourceOutcome:
     """Return one fact per requirement of the target's wheels, and one with the Pythons that have wheels."""
-    target, services = request.target, request.services
+    target = request.target
     if not target.wheel:
         return SourceOutcome(applies=False)
-    files, problems, client = files_of(target.wheel, target.index, _torch(request), services)
-    wheels = [file for file in files if file.tags]
+    offers = offers_of(target.wheel, target.index, _torch(request), request.services)
     version = canonicalize_version(target.version)
-    fitting = [file for file in wheels if canonicalize_version(file.version.public) == version]
+    fitting = [file for file in offers.wheels if canonicalize_version(file.version.public) == version]
     if not fitting:
-        reason = f"{target.wheel} {target.version}: no wheel; the newest version is {_newest(wheels)}"
+        newest = _newest(offers.wheels)
+        reason = f"{target.wheel} {target.version}: no wheel; the newest version is {newest}"
         raise AuditError(reason, "pass a published version: --release X")
-    requirements, where = _metadata(min(fitting, key=_rank), request, client)
-    facts: list[Requirement | CiPin] = [_parse(text, where) for text in dict.fromkeys(requirements)]
-    if pythons := _pythons(fitting):
-        facts.append(CiPin(name="python", what="of the wheels", value=pythons, where=where))
-    return SourceOutcome(facts=tuple(facts), trouble="; ".join(problems))
+    metadata = _metadata(min(fitting, key=_rank), request, offers.client)
+    texts = dict.fromkeys(metadata.requirements)
+    facts: list[Requirement | CiPin] = [_parse(text, metadata.where) for text in texts]
+    pythons = _pythons(fitting)
+    if pythons:
+        facts.append(CiPin(name="python", what="of the wheels", value=pythons, where=metadata.where))
+    return SourceOutcome(facts=tuple(facts), trouble="; ".join(offers.problems))
 
 
 def newest_version(request: AuditRequest) -> str:
@@ -88,33 +108,43 @@ def newest_version(request: AuditRequest) -> str:
 
     Raises MegabuildError: no index answers, or none has the distribution.
     """
-    files, _, _ = files_of(request.target.wheel, request.target.index, _torch(request), request.services)
-    return str(_newest([file for file in files if file.tags]))
+    target = request.target
+    offers = offers_of(target.wheel, target.index, _torch(request), request.services)
+    return str(_newest(offers.wheels))
 
 
-def files_of(
-    wheel: str, index: str, torch: str, services: Services
-) -> tuple[tuple[File, ...], tuple[str, ...], Client]:
-    """Return a package's wheels and source archives, the problems of its indexes, and a client to fetch the files."""
-    where = Configured(links=(_page(torch),)) if index == "pyg" else configured()
+@resolve_types
+class _CachedPage(msgspec.Struct, frozen=True):
+    """An index's page in the cache, and its address without credentials."""
+
+    url: str
+    page: str
+
+
+def offers_of(wheel: str, index: str, torch: str, services: Services) -> Offers:
+    """Return the files of a package on an index of packages.yaml; PyG's depend on the version of PyTorch."""
+    where = Configured(links=(_page(torch),)) if index == _PYG else configured()
     client = Client(
-        seconds=services.remaining(), offline=services.offline, timeouts=services.timeouts,
-        trusted=where.certificates, proxy=where.proxy,
-    )  # fmt: skip
+        seconds=services.remaining(),
+        offline=services.offline,
+        timeouts=services.timeouts,
+        trusted=where.certificates,
+        proxy=where.proxy,
+    )
 
     def fetch(url: str) -> Answer:
         def make() -> bytes:
             answer = client.page(url)
-            # credentials in the address are not kept on disk
-            kept = {"url": redact.address(answer.url), "page": answer.body.decode("utf-8", errors="replace")}
-            return msgspec.json.encode(kept)
+            text = answer.body.decode("utf-8", errors="replace")
+            return msgspec.json.encode(_CachedPage(url=redact.address(answer.url), page=text))
 
         entry = services.cached(page_key(url), services.max_age, make)
-        kept = msgspec.json.decode(entry.data)
-        return Answer(url=kept["url"], body=kept["page"].encode())
+        kept = msgspec.json.decode(entry.data, type=_CachedPage)
+        return Answer(url=kept.url, body=kept.page.encode())
 
     services.report(f"looking for wheels of {wheel}")
-    return *offered(wheel, where, fetch), client
+    files, problems = offered(wheel, where, fetch)
+    return Offers(files=files, problems=problems, client=client)
 
 
 def _page(torch: str) -> str:
@@ -135,52 +165,75 @@ def _newest(files: Sequence[File]) -> Version:
 
 def _pythons(files: Sequence[File]) -> str:
     """Return the wheels' Pythons, the oldest first: ``3.13, 3.14, 3.14t``; empty for abi3."""
-    tags = {(tag.interpreter, tag.abi) for file in files for tag in file.tags}
-    matches = (re.fullmatch(r"cp3(\d+)\|cp3\1(t?)", f"{interpreter}|{abi}") for interpreter, abi in tags)
-    pythons = sorted((int(match[1]), match[2]) for match in matches if match)
-    return ", ".join(f"3.{minor}{free}" for minor, free in pythons)
+    pythons = set()
+    for file in files:
+        for tag in file.tags:
+            match = _CPYTHON.fullmatch(f"{tag.interpreter}|{tag.abi}")
+            if match is not None:
+                pythons.add((int(match["minor"]), match["free_threaded"]))
+    return ", ".join(f"3.{minor}{suffix}" for minor, suffix in sorted(pythons))
 
 
 def _rank(file: File) -> tuple[str, bool, int, str]:
     """Return the sort key of a wheel: the first one is read."""
     abis = [_ABIS.index(tag.abi) for tag in file.tags if tag.abi in _ABIS]
-    elsewhere = not any(re.fullmatch(r"(many)?linux.*_x86_64|any", tag.platform) for tag in file.tags)
-    return file.version.local or "", elsewhere, min(abis, default=len(_ABIS)), file.name
+    here = any(_HERE.fullmatch(tag.platform) for tag in file.tags)
+    return (file.version.local or "", not here, min(abis, default=len(_ABIS)), file.name)
 
 
-def _metadata(file: File, request: AuditRequest, client: Client) -> tuple[Sequence[str], Where]:
-    """Return the requirements of a wheel on an index, or on this machine, and their location."""
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """The requirements in a wheel's METADATA, with Requires-Python, and their location."""
 
-    def make() -> bytes:
-        has_file = file.metadata  # the index offers METADATA as a file of its own (PEP 658)
-        content = metadata_beside(client, file) if has_file else read_remote(client, file).metadata.encode()
-        _required(content, file.project, file.version)  # the cache must not keep a wrong answer
-        return content
+    requirements: Sequence[str]
+    where: Where
 
-    member = f"{file.name}/{'-'.join(file.name.split('-')[:2])}.dist-info/METADATA"
-    where = Where(file=member, package=file.project, version=str(file.version))
-    if urlsplit(file.url).scheme == "file":
+
+def _metadata(file: File, request: AuditRequest, client: Client) -> Metadata:
+    """Read a wheel on an index, or on this machine."""
+    folder = "-".join(file.name.split("-")[:2])
+    where = Where(
+        file=f"{file.name}/{folder}.dist-info/METADATA", package=file.project, version=str(file.version)
+    )
+    if urlsplit(file.url).scheme == _FILE:
         path = local_path(file.url)
         try:
-            return _required(read_local(path).metadata.encode(), file.project, file.version), where
+            content = read_local(path).metadata.encode()
+            return Metadata(requirements=_required(content, file), where=where)
         except (OSError, *BROKEN) as error:
             raise AuditError(f"{path}: not a readable wheel: {error}", "download the wheel again") from error
+
+    def make() -> bytes:
+        content = _download(file, client)
+        _required(content, file)  # the cache must not keep a wrong answer
+        return content
+
     entry = request.services.cached(metadata_key(file), math.inf, make)
-    pyg = request.target.index == "pyg"
-    url, index = (_page(_torch(request)), "PyG's") if pyg else ("", "pip's")
-    where = msgspec.structs.replace(where, url=url, index=index, fetched=entry.when)
-    return _required(entry.data, file.project, file.version), where
+    where = msgspec.structs.replace(where, index="pip's", fetched=entry.when)
+    if request.target.index == _PYG:
+        where = msgspec.structs.replace(where, index="PyG's", url=_page(_torch(request)))
+    return Metadata(requirements=_required(entry.data, file), where=where)
 
 
-def _required(content: bytes, project: str, version: Version) -> Sequence[str]:
-    """Return the requirements in a METADATA, with Requires-Python; raises AuditError if it is of another version."""
+def _download(file: File, client: Client) -> bytes:
+    if file.metadata:  # the index offers METADATA as a file of its own (PEP 658)
+        return metadata_beside(client, file)
+    return read_remote(client, file).metadata.encode()
+
+
+def _required(content: bytes, file: File) -> Sequence[str]:
+    """Return the requirements in a METADATA; raises AuditError if it is of another version."""
     raw, _ = parse_email(content)
-    named = canonicalize_name(raw.get("name", "")), canonicalize_version(raw.get("version", ""))
-    if named != (project, canonicalize_version(version)):
-        reason = f"the index's answer is not the metadata of {project} {version}"
+    version = canonicalize_version(raw.get("version", ""))
+    if canonicalize_name(raw.get("name", "")) != file.project or version != canonicalize_version(
+        file.version
+    ):
+        reason = f"the index's answer is not the metadata of {file.project} {file.version}"
         raise AuditError(reason, "check the index and the proxy: pip config list")
-    python = raw.get("requires_python")
-    return [*([f"python {python}"] if python else []), *raw.get("requires_dist", [])]
+    required = raw.get("requires_dist", [])
+    if raw.get("requires_python"):
+        return [f"python {raw['requires_python']}", *required]
+    return required
 
 
 def _parse(text: str, where: Where) -> Requirement:
@@ -189,7 +242,9 @@ def _parse(text: str, where: Where) -> Requirement:
     except InvalidRequirement:
         trouble = f"'{text}' is not a valid requirement"
         return Requirement(name=text.split()[0].rstrip(";"), where=where, trouble=trouble)
-    value = f"@ {known.url}" if known.url else str(known.specifier) or "*"
+    value = str(known.specifier) or ANY_VERSION
+    if known.url:
+        value = f"@ {known.url}"
     holds = Scope(marker=str(known.marker or ""))
     return Requirement(name=canonicalize_name(known.name), value=value, holds=holds, where=where)
 

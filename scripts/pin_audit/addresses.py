@@ -30,16 +30,22 @@ def parse_address(text: str, parent: str = "") -> str:
     """
     if parent and text.startswith(("./", "../")):
         text = _join(parent, text)
-    odd = text.startswith("-") or plain(text) != text or plain(unquote(text)) != unquote(text)
     local = text.removeprefix("file://localhost").removeprefix("file://")
-    is_file_url = local != text
-    if not text or len(text) > _LONGEST or odd or (is_file_url and not local.startswith("/")):
+    if _is_odd(text) or (local != text and not local.startswith("/")):
         raise AuditError("address refused: not a repository's")
-    if "://" not in local and ":" not in local.partition("/")[0]:
-        if parent and not (parent.startswith(("/", "file:")) and local.startswith("/")):
-            raise AuditError("address refused: a remote repository names a folder of this machine")
-        return f"file://{Path(local).expanduser().absolute()}"
-    return _parse_remote(text)
+    if "://" in local or ":" in local.partition("/")[0]:
+        return _parse_remote(text)
+    parent_is_local = parent.startswith(("/", "file:"))
+    if parent and not (parent_is_local and local.startswith("/")):
+        raise AuditError("address refused: a remote repository names a folder of this machine")
+    return f"file://{Path(local).expanduser().absolute()}"
+
+
+def _is_odd(text: str) -> bool:
+    """Whether a text is no address: empty, too long, an option, or with control characters."""
+    if not text or len(text) > _LONGEST or text.startswith("-"):
+        return True
+    return any(plain(part) != part for part in (text, unquote(text)))
 
 
 def _join(parent: str, relative: str) -> str:

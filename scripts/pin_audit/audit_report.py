@@ -115,6 +115,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
+def bullets(texts: Iterable[str]) -> str:
+    """Return a Markdown list."""
+    return "\n".join(f"* {text}" for text in texts)
+
+
 def insert(path: Path, text: str) -> bool:
     """Replace the text between the markers of a file; return whether the file changed.
 
@@ -193,12 +198,11 @@ class _Page:
         return f"{text} {escape(part.remark)}".strip()
 
     def findings(self, lines: bool) -> Iterator[str]:
-        listed = [
-            f"* {escape(', '.join(names))}: {escape(text, lines=lines)}."
-            for (_, text), names in self.audit.findings().items()
-        ]
-        if listed:
-            yield "\n".join(listed)
+        texts = []
+        for (_, text), names in self.audit.findings().items():
+            texts.append(f"{escape(', '.join(names))}: {escape(text, lines=lines)}.")
+        if texts:
+            yield bullets(texts)
 
     def counts(self, every: bool) -> Iterator[str]:
         texts = []
@@ -215,7 +219,7 @@ class _Page:
         troubles = self.audit.troubles()
         if troubles:
             yield "Not read, or only in part:"
-            yield "\n".join(f"* {source}: {escape(reason)}." for source, reason in troubles.items())
+            yield bullets(f"{source}: {escape(reason)}." for source, reason in troubles.items())
 
     def links(self) -> Iterator[str]:
         links = []

@@ -11,15 +11,16 @@ from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild.configs.config import MATRIX_FILE
 from pin_audit import feedstock
-from pin_audit.audit_report import FORMAT, FORMAT_VERSION, escape, table
+from pin_audit.audit_report import FORMAT, FORMAT_VERSION, bullets, escape, table
 from pin_audit.bump import Bump, collect
 from pin_audit.bump_context import BumpContext, Change, read_newest, read_releases
 from pin_audit.bump_requirements import needs_of_channel
 from pin_audit.command import NEWEST, AuditOptions, Session
 from pin_audit.recipe_lines import Line, read_lines
+from pin_audit.request import AuditRequest
 from pin_audit.services import Tell
 from pin_audit.sources.wheel_metadata import newest_version
-from pin_audit.targets import find, packages
+from pin_audit.targets import AuditedPackage, find, packages
 
 _WHEEL = "recipe/wheel/recipe.yaml"
 _WITHOUT_EFFECT = ("release", "every", "write", "fail_on", "upstream", "ref", "snapshot")
@@ -50,7 +51,7 @@ def _markdown(bump: Bump) -> str:
     ]
     if bump.unread:
         parts.append("Not read now, so changes may be missing:")
-        parts.append("\n".join(f"* {escape(text)}" for text in bump.unread))
+        parts.append(bullets(map(escape, bump.unread)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -63,30 +64,18 @@ def _row(change: Change) -> list[str]:
 
 
 def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
-    if len(options.package_words) > 1:
-        raise UsageError("--bump takes one package only", "pass a single --package NAME")
-    package = find(options.package_words[0]) if options.package_words else packages()[0]
+    package = _chosen_package(options)
     own = feedstock.is_own(root) and (root / package.recipe).is_file()
     session = Session(options, root, progress, foreign=not own)
     request = session.request(package, None)
-    recipes = [request.target.recipe] if request.target.recipe else []
-    if own and package is packages()[0]:
-        recipes.append(root / _WHEEL)
+    recipes = [path for path in (request.target.recipe, _wheel_recipe(package, root, own)) if path]
     recipe: list[Line] = []
     for path in recipes:
-        if path.is_file():
-            recipe += read_lines(path, root)
+        recipe += read_lines(path, root)
     old = request.target.version
-    if not old:
-        hint = "set version under context:, or with {% set version = ... %}"
-        raise UsageError(f"{recipe[0].file}: no version", hint)
-    version = options.bump or ""
+    version = _new_version(options.bump or "", request, recipe[0].file)
     if version == old:
-        raise UsageError(f"{recipe[0].file}: already at {old}", "pass another version, or: --bump newest")
-    if version == NEWEST:
-        version = newest_version(request)
-        if version == old:
-            return Bump(package=request.target.package, old=old, new=old)
+        return Bump(package=request.target.package, old=old, new=old)
     requests = (session.request(package, old, local=False), session.request(package, version))
     before, after = read_releases(requests)
     matrix = root / MATRIX_FILE if own else recipes[0].with_name(MATRIX_FILE)
@@ -102,3 +91,32 @@ def _collect(options: AuditOptions, root: Path, progress: Tell) -> Bump:
             key=package.key if own else "",
         )
     )
+
+
+def _chosen_package(options: AuditOptions) -> AuditedPackage:
+    if len(options.package_words) > 1:
+        raise UsageError("--bump takes one package only", "pass a single --package NAME")
+    if options.package_words:
+        return find(options.package_words[0])
+    return packages()[0]
+
+
+def _wheel_recipe(package: AuditedPackage, root: Path, own: bool) -> Path | None:
+    """Return the recipe of this repository that packs official wheels, which changes with PyTorch's."""
+    path = root / _WHEEL
+    if own and package is packages()[0] and path.is_file():
+        return path
+    return None
+
+
+def _new_version(wanted: str, request: AuditRequest, recipe: str) -> str:
+    """Return the version of ``--bump``; the recipe's own only if the index has none newer. Raises UsageError."""
+    old = request.target.version
+    if not old:
+        hint = "set version under context:, or with {% set version = ... %}"
+        raise UsageError(f"{recipe}: no version", hint)
+    if wanted == old:
+        raise UsageError(f"{recipe}: already at {old}", "pass another version, or: --bump newest")
+    if wanted == NEWEST:
+        return newest_version(request)
+    return wanted

@@ -61,12 +61,11 @@ def requirements(context: BumpContext) -> Iterator[Change]:
         if before and after:
             if before.value != after.value:
                 yield from _compare(row, before.value, after, asked, context)
-        elif after:
-            if not asked and not of_nvidia(after):
-                whole_file = Line(context.recipe[0].file, 0, "")
-                note = "the wheel requires it, the recipe does not"
-                place = place_of(after.where)
-                yield change(whole_file, row, ChangeKind.PERSON, new=after.value, source=place, note=note)
+        elif after and not asked and not of_nvidia(after):
+            whole_file = Line(context.recipe[0].file, 0, "")
+            note = "the wheel requires it, the recipe does not"
+            place = place_of(after.where)
+            yield change(whole_file, row, ChangeKind.PERSON, new=after.value, source=place, note=note)
         elif before and asked and not of_nvidia(before):
             note = "the wheel no longer requires it"
             place = place_of(before.where)
@@ -164,42 +163,40 @@ def lines_of(recipe: Iterable[Line], row: str) -> list[Line]:
 
 
 def _compare(
-    row: str, was: str, now: Requirement, asked: Iterable[Line], context: BumpContext
+    row: str, was: str, now: Requirement, asked: Sequence[Line], context: BumpContext
 ) -> Iterator[Change]:
     """Yield the changes of lines whose requirement both wheels have, but not equally.
 
     A wheel's METADATA says what the installed package needs, so only lines of ``run`` can be certain, outside branches.
     A branch stays as it is if another one of its section already has the new requirement.
     """
-    exact = now.value.lstrip(_SIGNS)
     source = place_of(now.where)
-    outdated: list[tuple[Line, LinePlace]] = []
-    done: set[LinePlace] = set()
+    old = was.lstrip(_SIGNS)
+    new = now.value.lstrip(_SIGNS)
     for line in asked:
-        place = place_in(line, context.recipe)
         variable = _PINNED_VARIABLE.fullmatch(line.value)
         if variable is not None:
-            old = was.lstrip(_SIGNS)
             lines = context.values(variable[1], old)
-            yield from context.set_value(row, lines, old=old, new=exact, source=source)
-        elif "{" in line.value:
-            continue
-        elif _fits(Spec(line.value), Spec(now.value)):
-            done.add(place)
-        else:
-            outdated.append((line, place))
+            yield from context.set_value(row, lines, old=old, new=new, source=source)
+    plain = [line for line in asked if "{" not in line.value]
+    fitting = [line for line in plain if _fits(Spec(line.value), Spec(now.value))]
+    done = {place_in(line, context.recipe) for line in fitting}
+    for line in plain:
+        place = place_in(line, context.recipe)
+        if line not in fitting and not (place.in_branch and place in done):
+            yield from _replace(line, place, row, was, now)
+
+
+def _replace(line: Line, place: LinePlace, row: str, was: str, now: Requirement) -> Iterator[Change]:
+    """Yield the new requirement of a line; one for the build is left alone, unless it is the old wheel's or bare."""
+    same = line.value == was
+    source = place_of(now.where)
     stricter = now.value.startswith(_ONE_VERSION) or within(Spec(now.value), Spec(was))
-    for line, place in outdated:
-        same = line.value == was
-        if place.in_branch and place in done:
-            continue
-        if place.is_installed and same and stricter and not place.in_branch:
-            yield change(line, row, ChangeKind.CERTAIN, old=was, new=now.value, source=source)
-        elif place.is_installed or same or not line.value:
-            note = f"the old wheel required {was}" if place.is_installed else _HOST_NOTE
-            yield change(
-                line, row, ChangeKind.PERSON, old=line.value, new=now.value, source=source, note=note
-            )
+    if place.is_installed and not place.in_branch and same and stricter:
+        yield change(line, row, ChangeKind.CERTAIN, old=was, new=now.value, source=source)
+    elif place.is_installed or same or not line.value:
+        note = f"the old wheel required {was}" if place.is_installed else _HOST_NOTE
+        yield change(line, row, ChangeKind.PERSON, old=line.value, new=now.value, source=source, note=note)
 
 
 def _fits(spec: Spec, needed: Spec) -> bool:

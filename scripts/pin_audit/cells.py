@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from pin_audit.facts import (
     ANY_VERSION,
+    Build,
     CiPin,
     Column,
     Fact,
     GlobalPin,
-    Migration,
     Newest,
     RecipeArchs,
     RecipeCommit,
@@ -115,23 +115,29 @@ def _version_notes(fact: Fact, row: AuditRow) -> tuple[str, ...]:
 
 def _recipe_versions(row: AuditRow) -> Sequence[CellPart]:
     """Return the recipe's constraints, without bare names of pinned packages and without build strings."""
-    facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not fact.excludes]
-    pinning = [fact for fact in facts if not fact.allows_any]
-    covered = {config for fact in pinning for config in fact.holds.configs}
-    bare = [fact for fact in facts if fact.allows_any and not covered.issuperset(fact.holds.configs)]
     configs_of: dict[str, list[str]] = {}
-    for fact in (*pinning, *bare):
+    for fact in _shown_pins(row):
         configs_of.setdefault(_required(row, fact), []).extend(fact.holds.configs)
     texts_in: dict[str, list[str]] = {}
     for text, configs in configs_of.items():
         texts_in.setdefault(config_words(configs, row.builds), []).append(text)
     parts = []
     for scope, texts in texts_in.items():
-        shown = scope if len(texts_in) > 1 else ""
         if row.is_python:
             texts = [", ".join(texts)]
-        parts += [CellPart(text=text, scope=shown) for text in texts]
+        for text in texts:
+            parts.append(CellPart(text=text, scope=scope if len(texts_in) > 1 else ""))
     return parts
+
+
+def _shown_pins(row: AuditRow) -> list[RecipePin]:
+    facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not fact.excludes]
+    pinning = [fact for fact in facts if not fact.allows_any]
+    covered: set[str] = set()
+    for fact in pinning:
+        covered.update(fact.holds.configs)
+    bare = [fact for fact in facts if fact.allows_any and not covered.issuperset(fact.holds.configs)]
+    return [*pinning, *bare]
 
 
 def _required(row: AuditRow, fact: RecipePin) -> str:
@@ -159,16 +165,15 @@ def _pins(row: AuditRow) -> Sequence[CellPart]:
 
     Left out: pins for platforms where the recipe does not require the package, and paused migrations.
     """
-    asked = row.all(RecipePin)
-    here = {build.platform for build in row.builds if any(fact.holds.matches(build) for fact in asked)}
+    required_on = {build.platform for build in row.builds if _is_required(row, build)}
     parts: list[CellPart] = []
     for fact in row.all(GlobalPin):
-        paused = isinstance(fact, Migration) and fact.paused
-        elsewhere = here and fact.holds.platforms and here.isdisjoint(fact.holds.platforms)
-        if paused or elsewhere or not fact.versions:
+        platforms = set(fact.holds.platforms)
+        elsewhere = required_on and platforms and required_on.isdisjoint(platforms)
+        if elsewhere or fact.is_paused or not fact.versions:
             continue
         notes = [_pin_name(fact)]
-        if not here.issubset(fact.holds.platforms):
+        if not required_on <= platforms:
             notes += fact.holds.platforms
         if fact.where.inferred:
             notes.append("inferred")
@@ -177,12 +182,15 @@ def _pins(row: AuditRow) -> Sequence[CellPart]:
     return _merge(parts)
 
 
+def _is_required(row: AuditRow, build: Build) -> bool:
+    return any(fact.holds.matches(build) for fact in row.all(RecipePin))
+
+
 def _pin_name(fact: GlobalPin) -> str:
-    name = f"migration {fact.migration}" if isinstance(fact, Migration) else "pin"
     scope = Scope(cuda=fact.holds.cuda).words()
     if scope:
-        return f"{name} for {scope}"
-    return name
+        return f"{fact.origin} for {scope}"
+    return fact.origin
 
 
 def _newest(row: AuditRow) -> Sequence[CellPart]:

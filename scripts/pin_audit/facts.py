@@ -268,12 +268,32 @@ class GlobalPin(Fact, frozen=True, kw_only=True, tag="global-pin"):
         """The values that are versions."""
         return tuple(value for value in self.values if value != NO_CUDA)
 
+    @property
+    def origin(self) -> str:
+        """The source's name in the table."""
+        return "pin"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is of a migration that conda-forge has stopped."""
+        return False
+
 
 class Migration(GlobalPin, frozen=True, kw_only=True, tag="migration"):
     """A pin to which conda-forge is moving, by the named migration."""
 
     migration: str = ""
     paused: bool = False
+
+    @property
+    def origin(self) -> str:
+        """The source's name in the table."""
+        return f"migration {self.migration}"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether conda-forge has stopped it."""
+        return self.paused
 
 
 class Newest(Fact, frozen=True, kw_only=True, tag="newest"):

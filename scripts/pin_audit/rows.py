@@ -19,6 +19,7 @@ from pin_audit.facts import (
     RecipeCommit,
     RecipePin,
     Requirement,
+    Section,
     Submodule,
     UpstreamVersion,
 )
@@ -108,6 +109,10 @@ class Constraint:
     text: str  #: as written; conda-forge's version in parentheses if it differs
     version: str = ""  #: the one that upstream names: ``2.1.0``, of a tag or of a commit after it
     hard: bool = False  #: from the wheel's metadata, which pip enforces; others are only known to work
+
+    def is_in(self, sections: Collection[Section]) -> bool:
+        """Whether it is one of the recipe's, in one of the sections."""
+        return isinstance(self.fact, RecipePin) and not set(sections).isdisjoint(self.fact.sections)
 
 
 def requirements_of(row: AuditRow) -> list[Constraint]:

@@ -23,6 +23,7 @@ FOLDER = Path(__file__).with_name("releases")
 CHANNEL = "conda-forge"
 _FORMAT = "megabuild/audit-snapshot"
 _VERSION = 1
+_OFFLINE = "--offline"  # in the trouble of sources that need no other reason
 
 
 @resolve_types
@@ -60,25 +61,31 @@ def fill(outcome: SourceOutcome, snapshots: Iterable[Snapshot | None]) -> Source
     A release does not change: after a partial read, its snapshot replaces the whole source.
     """
     for snapshot in snapshots:
-        if snapshot is None:
-            continue
-        held = _facts_of(snapshot, outcome.source)
-        of_release = outcome.source in sources_about(About.RELEASE)
-        if outcome.unread or (outcome.trouble and of_release):
-            day = snapshot.made[:10]
-            kept: list[AnyFact] = []
-        else:
-            day = ""
-            missing = tuple(f"{fact.name}/" for fact in outcome.facts if fact.trouble)
-            held = [fact for fact in held if f"{fact.name}/".startswith(missing)]
-            names = {fact.name for fact in held}
-            kept = [fact for fact in outcome.facts if not fact.trouble or fact.name not in names]
-        if held:
-            trouble = f"using the snapshot read {_days(held, snapshot.made)}"
-            if outcome.trouble and "--offline" not in outcome.trouble:
-                trouble = f"{outcome.trouble}; {trouble}"
-            return structs.replace(outcome, facts=(*kept, *held), trouble=trouble, snapshot=day)
+        filled = _fill_from(snapshot, outcome) if snapshot else None
+        if filled is not None:
+            return filled
     return outcome
+
+
+def _fill_from(snapshot: Snapshot, outcome: SourceOutcome) -> SourceOutcome | None:
+    """Replace facts by those of a snapshot; None if it has none of them."""
+    held = _facts_of(snapshot, outcome.source)
+    of_release = outcome.source in sources_about(About.RELEASE)
+    whole = outcome.unread or (of_release and bool(outcome.trouble))
+    kept: list[AnyFact] = []
+    if not whole:
+        missing = tuple(f"{fact.name}/" for fact in outcome.facts if fact.trouble)
+        held = [fact for fact in held if f"{fact.name}/".startswith(missing)]
+        names = {fact.name for fact in held}
+        kept = [fact for fact in outcome.facts if not fact.trouble or fact.name not in names]
+    if not held:
+        return None
+    trouble = f"using the snapshot read {_days(held, snapshot.made)}"
+    if outcome.trouble and _OFFLINE not in outcome.trouble:
+        trouble = f"{outcome.trouble}; {trouble}"
+    return structs.replace(
+        outcome, facts=(*kept, *held), trouble=trouble, snapshot=snapshot.made[:10] if whole else ""
+    )
 
 
 def _facts_of(snapshot: Snapshot, source: str) -> Sequence[AnyFact]:

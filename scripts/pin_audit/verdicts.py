@@ -109,37 +109,46 @@ def _summarize(problems: Sequence[Problem], row: AuditRow, asked: Iterable[Const
 
 def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constraint]) -> Iterator[Problem]:
     hard = [need for need in named if need.hard]
+    soft = [need for need in named if not need.hard]
+    yield from _problems_with_wheel(row, asked, hard)
+    for request in asked:
+        if not (hard and request.spec.any):  # else the wheel decides
+            yield from _problems_with_known(row, request, soft)
+        yield from _problems_with_conda_forge(row, request)
+
+
+def _problems_with_wheel(
+    row: AuditRow, asked: Sequence[Constraint], hard: Sequence[Constraint]
+) -> Iterator[Problem]:
     if hard and not asked:
-        texts = _listed(need.spec for need in hard)
+        texts = _listed(need.spec.text for need in hard)
         sentence = f"the wheel requires {texts}, the recipe does not"
         yield Problem(verdict=Verdict(Status.MISSING, sentence, f"add {texts}"))
     for need in hard:
         if verdict := _wheel_against_conda_forge(row, need):
             yield Problem(verdict=verdict)
-    for request in _at_run(asked) or asked:
+    # the wheel's METADATA speaks for the installed package
+    at_run = [request for request in asked if request.is_in({Section.RUN})]
+    for request in at_run or asked:
         for need in hard:
             if need.configs & request.configs and (verdict := _against_wheel(row, request, need)):
                 yield Problem(verdict=verdict, request=request, configs=request.configs)
-    for request in asked:
-        yield from _problems_of(request, row, named)
 
 
-def _at_run(asked: Iterable[Constraint]) -> list[Constraint]:
-    """Return the constraints that hold where the package is installed, for which the wheel's METADATA speaks."""
-    at_run = []
-    for request in asked:
-        if isinstance(request.fact, RecipePin) and Section.RUN in request.fact.sections:
-            at_run.append(request)
-    return at_run
-
-
-def _problems_of(request: Constraint, row: AuditRow, named: Sequence[Constraint]) -> Iterator[Problem]:
-    """Yield the problems of a requirement with versions that are only known to work, with pins and with the channel."""
-    soft = [need for need in named if not need.hard and need.configs & request.configs]
-    verdicts = [verdict for need in soft if (verdict := _against_known(row, request, need))]
-    wheel_decides = request.spec.any and any(need.hard for need in named)
-    if soft and len(verdicts) == len(soft) and not wheel_decides:
+def _problems_with_known(row: AuditRow, request: Constraint, soft: Sequence[Constraint]) -> Iterator[Problem]:
+    """Yield the gravest problem with the versions that are only known to work, unless the recipe admits one."""
+    verdicts = []
+    for need in soft:
+        if need.configs & request.configs:
+            verdict = _against_known(row, request, need)
+            if verdict is None:
+                return
+            verdicts.append(verdict)
+    if verdicts:
         yield Problem(verdict=_gravest(verdicts), request=request, configs=request.configs)
+
+
+def _problems_with_conda_forge(row: AuditRow, request: Constraint) -> Iterator[Problem]:
     for config in sorted(request.configs):  # pins may depend on the CUDA version
         values = pins(row, {config}, of=request.fact.name)
         if verdict := _against_pins(row, request, values):
@@ -153,7 +162,7 @@ def _wheel_against_conda_forge(row: AuditRow, need: Constraint) -> Verdict | Non
     pinned = [pin(value) for value in pins(row, need.configs)]
     if not pinned or any(common([need.spec, spec]) for spec in pinned):
         return _beyond_channel(row, need, requires)
-    texts = _listed(pinned)
+    texts = _listed(spec.text for spec in pinned)
     return _conflict(f"{requires}, conda-forge pins {texts}", _follow(texts))
 
 
@@ -210,18 +219,19 @@ def _position(spec: Spec, need: Constraint) -> Position:
 
 def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
     """Judge a bare name by the version that the channel would provide."""
-    best = best_for(row)
     if row.decided_by:
         return None
+    best = best_for(row)
+    todo = f"require {need.version or need.spec.text}"
+    if need.hard:
+        todo = f"require {need.spec.text}"
+    bare = f"{who} {need.text}, {_recipe(ANY)}"
     if not need.version:
-        if best and not need.hard and need.spec.admits(best):
-            return None
-        return Verdict(Status.MISSING, f"{who} {need.text}, {_recipe(ANY)}", f"require {need.spec.text}")
-    todo = f"require {need.spec.text if need.hard else need.version}"
+        enough = best and not need.hard and need.spec.admits(best)
+        return None if enough else Verdict(Status.MISSING, bare, todo)
     if not best:
         # a version that upstream only tests is not a missing pin
-        status = Status.MISSING if need.hard else Status.UNKNOWN
-        return Verdict(status, f"{who} {need.text}, {_recipe(ANY)}", todo)
+        return Verdict(Status.MISSING if need.hard else Status.UNKNOWN, bare, todo)
     if Spec(f"{need.version}.*").admits(best) or need.spec.admits(best):
         return None
     sentence = f"{who} {need.text}; the recipe takes the newest, {best}"
@@ -237,14 +247,14 @@ def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> 
     """Compare with conda-forge's pins; during a migration, the old and the new pin both count."""
     fact = request.fact
     assert isinstance(fact, RecipePin)
-    pinned = [pin(value) for value in values]
-    if not pinned or _PINNED_SECTIONS.isdisjoint(fact.sections):
+    if not values or not request.is_in(_PINNED_SECTIONS):
         return None
-    texts = ", ".join(dict.fromkeys(values))
+    texts = _listed(values)
+    pinned = [pin(value) for value in values]
     if request.spec.any:
-        if not fact.allows_any or row.entry.tool or all(spec.any for spec in pinned):
-            return None
-        return Verdict(Status.MISSING, f"conda-forge pins {texts}, {_recipe(ANY)}", _follow(texts))
+        bare_is_enough = row.entry.tool or not fact.allows_any or all(spec.any for spec in pinned)
+        missing = Verdict(Status.MISSING, f"conda-forge pins {texts}, {_recipe(ANY)}", _follow(texts))
+        return None if bare_is_enough else missing
     if any(common([request.spec, spec]) for spec in pinned):
         return None
     if fact.rendered:
@@ -295,8 +305,9 @@ def _follow(pins: str) -> str:
     return f"use the pin, {pins}, or give the reason in the recipe"
 
 
-def _listed(specs: Iterable[Spec]) -> str:
-    return ", ".join(dict.fromkeys(spec.text for spec in specs))
+def _listed(texts: Iterable[str]) -> str:
+    """Join texts, each once."""
+    return ", ".join(dict.fromkeys(texts))
 
 
 # ---- rows without a problem, or that cannot have one ------------------------------------------------
@@ -334,8 +345,8 @@ def _vendored(row: AuditRow) -> Verdict | None:
 def _in_step(row: AuditRow, asked: Sequence[Constraint], named: Iterable[Constraint]) -> Verdict:
     if row.decided_by:
         return Verdict(Status.IN_STEP, f"{row.decided_by} decides its version")
-    required = ", ".join(dict.fromkeys(request.text for request in asked))
-    known = ", ".join(dict.fromkeys(need.text for need in named))
+    required = _listed(request.text for request in asked)
+    known = _listed(need.text for need in named)
     ours = _recipe(required or ANY)
     if known:
         return Verdict(Status.IN_STEP, f"upstream has {known}, {ours}")
@@ -350,16 +361,17 @@ def _why_unknown(row: AuditRow) -> str:
     for fact in row.all(UpstreamVersion):
         if fact.trouble:
             return fact.trouble
-    sections = {section for fact in row.all(RecipePin) for section in fact.sections}
-    concerned = []
-    if row.entry.submodules:
-        concerned.append("submodules")
-    if Section.RUN in sections:
-        concerned.append("wheel_metadata")
-    if sections & _PINNED_SECTIONS and NAMED.intersection([row.name, *row.entry.ci]):
-        concerned.append("ci_pins")
-    for source in concerned:
-        if source in row.troubles:
+    sections: set[Section] = set()
+    for required in row.all(RecipePin):
+        sections.update(required.sections)
+    known_to_ci = not NAMED.isdisjoint([row.name, *row.entry.ci])
+    concerned = {
+        "submodules": bool(row.entry.submodules),
+        "wheel_metadata": Section.RUN in sections,
+        "ci_pins": known_to_ci and not sections.isdisjoint(_PINNED_SECTIONS),
+    }
+    for source, matters in concerned.items():
+        if matters and source in row.troubles:
             return f"upstream's {source} could not be read"
     return ""
 
@@ -380,6 +392,10 @@ def _judge_commit(pinned: RecipeCommit, row: AuditRow, target: AuditTarget) -> V
     if as_tag or _is_one_of(pinned.value, commits):
         return Verdict(Status.IN_STEP, f"{pins}, as upstream does")
     sentence = f"upstream has {', '.join(map(short_revision, commits))}, {pins}"
+    return _other_commit(pinned, sentence, target)
+
+
+def _other_commit(pinned: RecipeCommit, sentence: str, target: AuditTarget) -> Verdict:
     todo = "use upstream's commit, or give the reason in the recipe"
     if not COMMIT.fullmatch(pinned.value):
         return Verdict(Status.MISSING, sentence, todo)

@@ -130,28 +130,38 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
             known = evaluate(lists, platform)
         except AuditError as error:
             raise AuditError(f"{where.file}: cannot be parsed: {error.message}", _REMEDY_FOR_FILE) from error
-        for group in known.zip_keys:
-            if _CUDA_KEY in group:
-                zipped.update(key for key in group if key != _CUDA_KEY)
+        zipped |= _zipped_with_cuda(known)
         for key in known.values:
             for pinned in _by_cuda(key, known, zipped, migrates=migrates):
                 platforms_of.setdefault(pinned, []).append(platform)
     facts = []
     for pinned in sorted(platforms_of, key=lambda pinned: lines.get(pinned.key, 0)):
-        having = platforms_of[pinned]
-        everywhere = len(having) == len(platforms)
-        line = lines.get(pinned.key)
-        # without a commit, the key may have moved to another line
-        url = f"{where.url}#L{line}" if where.commit else where.url
-        fact = GlobalPin(
-            name=pinned.key,
-            value=", ".join(pinned.values),
-            values=pinned.values,
-            holds=Scope(platforms=() if everywhere else tuple(having), cuda=pinned.cuda),
-            where=structs.replace(where, line=line, url=url),
-        )
+        having = tuple(platforms_of[pinned])
+        scope = Scope(platforms=having if len(having) < len(platforms) else (), cuda=pinned.cuda)
+        fact = _fact(pinned, scope, where, lines.get(pinned.key))
         facts.append(_migration(fact, text) if migrates else fact)
     return facts
+
+
+def _fact(pinned: Pinned, scope: Scope, where: Where, line: int | None) -> GlobalPin:
+    if where.commit:  # without a commit, the key may have moved to another line
+        where = structs.replace(where, url=f"{where.url}#L{line}")
+    return GlobalPin(
+        name=pinned.key,
+        value=", ".join(pinned.values),
+        values=pinned.values,
+        holds=scope,
+        where=structs.replace(where, line=line),
+    )
+
+
+def _zipped_with_cuda(known: VariantValues) -> set[str]:
+    """Return the keys that have one value for each value of CUDA's."""
+    zipped: set[str] = set()
+    for group in known.zip_keys:
+        if _CUDA_KEY in group:
+            zipped.update(group)
+    return zipped - {_CUDA_KEY}
 
 
 def _by_cuda(key: str, known: VariantValues, zipped: Collection[str], *, migrates: bool) -> list[Pinned]:

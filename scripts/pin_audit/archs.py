@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs
+from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs, known, of_kind
 from pin_audit.name_map import Dependency
 from pin_audit.rows import AuditRow, Status, Verdict, first_line
 
@@ -28,25 +28,22 @@ class Difference:
     lacks: bool  #: whether the recipe lacks them
 
 
-def arch_rows(facts: Iterable[AnyFact], target: AuditTarget, trouble: str) -> tuple[AuditRow, ...]:
+def arch_rows(facts: Sequence[AnyFact], target: AuditTarget, trouble: str) -> tuple[AuditRow, ...]:
     """Return one row per CUDA version, the oldest first; `trouble`: why upstream's lists were not read."""
     lists: dict[str, ArchLists] = {}
-    shipped: list[UpstreamArchs] = []
-    for fact in facts:
-        if isinstance(fact, UpstreamArchs):
-            if fact.trouble:
-                trouble = trouble or fact.trouble
-                continue
-            lists.setdefault(fact.holds.cuda[0], ArchLists()).upstream.append(fact)
-            shipped.append(fact)
-        elif isinstance(fact, RecipeArchs) and not fact.trouble:
-            lists.setdefault(fact.holds.cuda[0], ArchLists()).recipe.append(fact)
+    upstream = of_kind(facts, UpstreamArchs)
+    shipped = known(upstream)
+    for fact in shipped:
+        lists.setdefault(fact.holds.cuda[0], ArchLists()).upstream.append(fact)
+    for ours in known(of_kind(facts, RecipeArchs)):
+        lists.setdefault(ours.holds.cuda[0], ArchLists()).recipe.append(ours)
     if any(fact.where.inferred for fact in shipped):
         trouble = "upstream's are of another commit"
     elif shipped:
         trouble = ""
     else:
-        trouble = trouble or "none were found"
+        troubles = [trouble, *(fact.trouble for fact in upstream), "none were found"]
+        trouble = next(filter(None, troubles))
     rows = []
     for cuda in sorted(lists, key=_order):
         name = f"CUDA {cuda}"

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec import Struct
 
 from pin_audit import snapshots
-from pin_audit.facts import Fact, Newest, Requirement, SourceOutcome, TagCommit, Where
+from pin_audit.facts import Kind, Newest, Requirement, SourceOutcome, TagCommit, Where, known, of_kind
 from pin_audit.recipe_lines import Line
 from pin_audit.request import About, AuditRequest
 from pin_audit.rows import cuda_of_wheel
@@ -20,7 +19,6 @@ from pin_audit.run_sources import READERS, gather, sources_about
 
 VARIABLE = re.compile(r"\$?\{\{\s*(\w+)\s*\}\}")
 _CHANNEL = "channel"  # the source of conda-forge's newest versions
-Kind = TypeVar("Kind", bound=Fact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +32,7 @@ class Release:
         """Return the facts of a kind that have a value."""
         found: list[Kind] = []
         for outcome in self.outcomes:
-            for fact in outcome.facts:
-                if isinstance(fact, kind) and not fact.trouble:
-                    found.append(fact)
+            found += known(of_kind(outcome.facts, kind))
         return found
 
     @property
@@ -61,7 +57,7 @@ def read_newest(request: AuditRequest, names: Iterable[str]) -> tuple[Newest, ..
     wanted = replace(request, names=tuple(names))
     ((outcome,),) = gather([wanted], {_CHANNEL: READERS[_CHANNEL]})
     filled = snapshots.fill(outcome, [snapshots.load(snapshots.CHANNEL, "")])
-    return tuple(fact for fact in filled.facts if isinstance(fact, Newest))
+    return tuple(of_kind(filled.facts, Newest))
 
 
 def place_of(where: Where) -> str:

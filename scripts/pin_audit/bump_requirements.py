@@ -13,7 +13,6 @@ from pin_audit.bump_context import BumpContext, Change, ChangeKind, Release, cha
 from pin_audit.facts import Newest, Requirement
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
-from pin_audit.rows import is_optional, of_nvidia
 from pin_audit.versions import Spec, lowest, newest, within
 
 _PYTHON = "python"
@@ -61,12 +60,12 @@ def requirements(context: BumpContext) -> Iterator[Change]:
         if before and after:
             if before.value != after.value:
                 yield from _compare(row, before.value, after, asked, context)
-        elif after and not asked and not of_nvidia(after):
+        elif after and not asked and not after.is_of_nvidia:
             whole_file = Line(context.recipe[0].file, 0, "")
             note = "the wheel requires it, the recipe does not"
             place = place_of(after.where)
             yield change(whole_file, row, ChangeKind.PERSON, new=after.value, source=place, note=note)
-        elif before and asked and not of_nvidia(before):
+        elif before and asked and not before.is_of_nvidia:
             note = "the wheel no longer requires it"
             place = place_of(before.where)
             yield change(asked[0], row, ChangeKind.PERSON, old=before.value, source=place, note=note)
@@ -76,7 +75,7 @@ def needs_of_channel(release: Release) -> dict[str, Requirement]:
     """Return a release's requirements of one version (``==3.7.1``, ``~=3.8.0``) by conda-forge's name."""
     needs = {}
     for row, fact in _by_row(release).items():
-        if fact.value.startswith(_ONE_VERSION) and not of_nvidia(fact):
+        if fact.value.startswith(_ONE_VERSION) and not fact.is_of_nvidia:
             name = next(iter(names().entry(row).conda), row)
             needs[name] = fact
     return needs
@@ -143,7 +142,7 @@ def _pythons_of_matrix(matrix: Iterable[Line]) -> dict[str, Line]:
 
 
 def _by_row(release: Release) -> dict[str, Requirement]:
-    facts = [fact for fact in release.all(Requirement) if not is_optional(fact)]
+    facts = [fact for fact in release.all(Requirement) if not fact.is_optional]
     return {names().by_name(fact.name): fact for fact in facts}
 
 

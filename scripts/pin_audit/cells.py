@@ -23,9 +23,10 @@ from pin_audit.facts import (
     UpstreamArchs,
     UpstreamVersion,
     config_words,
+    known,
     short_revision,
 )
-from pin_audit.rows import AuditRow, is_optional
+from pin_audit.rows import AuditRow
 from pin_audit.versions import newest
 
 _PYTHON = re.compile(r"(3\.\d+)\.\*(?: \*_cp(?:ython|\d+)(t?))?")  # a free-threaded one has a t
@@ -58,7 +59,9 @@ def cells(row: AuditRow) -> dict[Column, list[CellPart]]:
     """Return a row's cells by column, in the columns' order."""
     cells: dict[Column, list[CellPart]] = {}
     for column in Column:
-        cells[column] = [part for parts in COLUMNS[column] for part in parts(row)]
+        cells[column] = []
+        for parts in COLUMNS[column]:
+            cells[column] += parts(row)
     return cells
 
 
@@ -70,21 +73,12 @@ def _upstream_versions(row: AuditRow) -> Sequence[CellPart]:
         if fact.trouble:
             commit = _vendored_commit(fact)
             if commit:  # known even if no tag describes it
-                parts.append(CellPart(text=commit, notes=(_reader(fact),)))
+                parts.append(CellPart(text=commit, notes=(fact.reader,)))
             else:
-                unread.append(CellPart(text="not read", notes=(_reader(fact),)))
+                unread.append(CellPart(text="not read", notes=(fact.reader,)))
         elif row.names_where(fact):
             parts.append(CellPart(text=_version(fact), notes=_version_notes(fact, row), url=fact.where.url))
     return _merge(parts or unread)
-
-
-def _reader(fact: Fact) -> str:
-    """Return the source of upstream's version as the table calls it."""
-    if is_optional(fact):
-        return "extra"
-    if isinstance(fact, CiPin) and fact.shipped:
-        return "wheel"
-    return fact.who
 
 
 def _vendored_commit(fact: Fact) -> str:
@@ -102,7 +96,7 @@ def _version(fact: Fact) -> str:
 
 
 def _version_notes(fact: Fact, row: AuditRow) -> tuple[str, ...]:
-    notes = [_reader(fact)]
+    notes = [fact.reader]
     if row.all(RecipeCommit):
         notes.append(_vendored_commit(fact))
     if isinstance(fact, CiPin):
@@ -131,7 +125,7 @@ def _recipe_versions(row: AuditRow) -> Sequence[CellPart]:
 
 
 def _shown_pins(row: AuditRow) -> list[RecipePin]:
-    facts = [fact for fact in row.all(RecipePin) if not fact.trouble and not fact.excludes]
+    facts = [fact for fact in known(row.all(RecipePin)) if not fact.excludes]
     pinning = [fact for fact in facts if not fact.allows_any]
     covered: set[str] = set()
     for fact in pinning:
@@ -194,7 +188,7 @@ def _pin_name(fact: GlobalPin) -> str:
 
 
 def _newest(row: AuditRow) -> Sequence[CellPart]:
-    facts = [fact for fact in row.all(Newest) if not fact.trouble]
+    facts = known(row.all(Newest))
     best = newest(fact.value for fact in facts)
     parts = []
     for fact in sorted(facts, key=lambda fact: fact.value != best):

@@ -20,6 +20,7 @@ COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 #: Properties of configs that describe some of them, with as few words as possible.
 _TRAITS = ("system", "platform", "accelerator", "blas", "provider")
 _ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
+Kind = TypeVar("Kind", bound="Fact")
 Converted = TypeVar("Converted", bound=type[Struct])
 
 
@@ -185,12 +186,32 @@ class Fact(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
         """Whether it is a requirement without a version."""
         return self.value == ANY_VERSION
 
+    @property
+    def reader(self) -> str:
+        """The source in a cell's notes."""
+        return self.who
+
+
+def of_kind(facts: Iterable[Fact], *kinds: type[Kind]) -> list[Kind]:
+    """Return the facts of some kinds, in their order."""
+    return [fact for fact in facts if isinstance(fact, kinds)]
+
+
+def known(facts: Iterable[Kind]) -> list[Kind]:
+    """Return the facts that have a value."""
+    return [fact for fact in facts if not fact.trouble]
+
 
 class UpstreamVersion(Fact, frozen=True, kw_only=True):
     """A fact that names upstream's version of a dependency; the table compares it with the recipe's."""
 
     column = Column.UPSTREAM
     place = Place.ITS_ROW
+
+    @property
+    def claim(self) -> str:
+        """The beginning of a sentence that ends with the version."""
+        raise NotImplementedError
 
 
 class Submodule(UpstreamVersion, frozen=True, kw_only=True, tag="submodule"):
@@ -200,6 +221,11 @@ class Submodule(UpstreamVersion, frozen=True, kw_only=True, tag="submodule"):
 
     commit: str = ""
     address: str = ""
+
+    @property
+    def claim(self) -> str:
+        """The beginning of a sentence that ends with the version."""
+        return "upstream vendors"
 
 
 class TagCommit(Fact, frozen=True, kw_only=True, tag="commit"):
@@ -215,6 +241,26 @@ class Requirement(UpstreamVersion, frozen=True, kw_only=True, tag="requirement")
 
     who = "wheel"
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether it belongs to an extra."""
+        return "extra" in self.holds.marker
+
+    @property
+    def is_of_nvidia(self) -> bool:
+        """Whether it is one of NVIDIA's packages, which are for the wheel's own CUDA version."""
+        return self.name.startswith(("nvidia-", "cuda-"))
+
+    @property
+    def reader(self) -> str:
+        """The source in a cell's notes."""
+        return "extra" if self.is_optional else self.who
+
+    @property
+    def claim(self) -> str:
+        """The beginning of a sentence that ends with the version."""
+        return "the wheel requires"
+
 
 class CiPin(UpstreamVersion, frozen=True, kw_only=True, tag="ci-pin"):
     """A version that upstream's CI builds or tests with; ``what`` is its role: ``of the wheels``."""
@@ -227,6 +273,16 @@ class CiPin(UpstreamVersion, frozen=True, kw_only=True, tag="ci-pin"):
     def shipped(self) -> bool:
         """Whether the value was read from the wheels, not from upstream's tree."""
         return bool(self.where.index)
+
+    @property
+    def reader(self) -> str:
+        """The source in a cell's notes."""
+        return "wheel" if self.shipped else self.who
+
+    @property
+    def claim(self) -> str:
+        """The beginning of a sentence that ends with the version."""
+        return "upstream's wheels use" if self.shipped else "upstream's CI uses"
 
 
 class RecipePin(Fact, frozen=True, kw_only=True, tag="recipe"):
@@ -359,7 +415,12 @@ class SourceOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def unread(self) -> bool:
         """Whether the source gave no facts, although it should."""
-        return self.applies and bool(self.trouble or self.facts) and all(fact.trouble for fact in self.facts)
+        return self.applies and bool(self.trouble or self.facts) and not known(self.facts)
+
+    @property
+    def missing(self) -> set[str]:
+        """The names of facts without a value."""
+        return {fact.name for fact in self.facts if fact.trouble}
 
 
 class AuditTarget(Struct, frozen=True, kw_only=True):

@@ -51,8 +51,7 @@ class Line:
 def read_text(path: Path, root: Path | None = None, remedy: str = "correct the file") -> str:
     """Return a file's text, without following links below `root`. Raises AuditError if it cannot be read."""
     try:
-        below = root if root is not None and path.is_relative_to(root) else None
-        with files.open_regular(path, below=below) as file:
+        with files.open_regular(path, below=_below(path, root)) as file:
             content = file.read(_LARGEST + 1)
         if len(content) > _LARGEST:
             raise AuditError(f"{path}: refused: more than {_LARGEST >> 20} MB", remedy)
@@ -61,6 +60,13 @@ def read_text(path: Path, root: Path | None = None, remedy: str = "correct the f
         raise AuditError(f"{error.message}: refused", remedy) from error
     except (OSError, UnicodeError) as error:
         raise AuditError(f"{path}: cannot be read: {error}", remedy) from error
+
+
+def _below(path: Path, root: Path | None) -> Path | None:
+    """Return the repository if a file is in it."""
+    if root is not None and path.is_relative_to(root):
+        return root
+    return None
 
 
 def read_lines(path: Path, root: Path | None = None) -> tuple[Line, ...]:
@@ -82,9 +88,7 @@ def read_lines(path: Path, root: Path | None = None) -> tuple[Line, ...]:
 
 def _shown(path: Path, root: Path | None) -> str:
     """Return a file's path in the repository."""
-    if root is not None and path.is_relative_to(root):
-        return str(path.relative_to(root))
-    return path.name
+    return str(path.relative_to(_below(path, root) or path.parent))
 
 
 def requirement_lines(recipe: Path, root: Path | None = None) -> tuple[Line, ...]:

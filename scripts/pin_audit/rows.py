@@ -6,7 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeVar
 
 from packaging.markers import InvalidMarker, Marker
 
@@ -15,6 +14,7 @@ from pin_audit.facts import (
     Build,
     Fact,
     GlobalPin,
+    Kind,
     Newest,
     RecipeCommit,
     RecipePin,
@@ -22,6 +22,8 @@ from pin_audit.facts import (
     Section,
     Submodule,
     UpstreamVersion,
+    known,
+    of_kind,
 )
 from pin_audit.name_map import Dependency
 from pin_audit.statuses import Status as Status
@@ -31,12 +33,10 @@ ANY = "any version"  #: the text of a requirement without a version
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _COMPARISON = re.compile(r"\s*[<>=!~]")
 _CUDA_RUNTIME = re.compile(r"cuda-toolkit$|nvidia-cuda-runtime")
-_OF_NVIDIA = re.compile(r"(nvidia|cuda)-")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)""")
 #: Python's names of conda's systems and machines, if they differ; the rest is Linux, the only other system here.
 _SYS_PLATFORMS = {"osx": "darwin"}
 _MACHINES = {"64": "x86_64"}
-Kind = TypeVar("Kind", bound=Fact)
 
 
 class Use(str, Enum):
@@ -92,7 +92,7 @@ class AuditRow:
 
     def all(self, *kinds: type[Kind]) -> list[Kind]:
         """Return the facts of some kinds."""
-        return [fact for fact in self.facts if isinstance(fact, kinds)]
+        return of_kind(self.facts, *kinds)
 
     def names_where(self, fact: Fact) -> frozenset[str]:
         """Return the names of the configs for which a fact holds, apart from markers."""
@@ -138,9 +138,9 @@ def requirements_of(row: AuditRow) -> list[Constraint]:
 def constraints_of(row: AuditRow) -> list[Constraint]:
     """Return upstream's constraints for the audited configs; facts without a version are skipped."""
     named = []
-    for fact in row.all(UpstreamVersion):
+    for fact in known(row.all(UpstreamVersion)):
         configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
-        if fact.trouble or not configs:
+        if not configs:
             continue
         hard = isinstance(fact, Requirement)
         if hard or _COMPARISON.match(fact.value):
@@ -172,11 +172,6 @@ def _exact_constraints(fact: Fact, configs: frozenset[str], entry: Dependency) -
         yield Constraint(fact=fact, spec=Spec(f"=={version}"), configs=configs, text=text, version=version)
 
 
-def is_optional(fact: Fact) -> bool:
-    """Whether a requirement belongs to an extra, which is optional."""
-    return isinstance(fact, Requirement) and "extra" in fact.holds.marker
-
-
 def first_line(facts: Iterable[Fact]) -> str:
     """Return the file and line of the first fact that has a line, ``" (recipe/recipe.yaml:12)"``, or nothing."""
     for fact in facts:
@@ -187,8 +182,8 @@ def first_line(facts: Iterable[Fact]) -> str:
 
 def cuda_of_wheel(facts: Iterable[Fact]) -> str:
     """Return the CUDA version in a wheel's requirements, or an empty string."""
-    for fact in facts:
-        if isinstance(fact, Requirement) and _CUDA_RUNTIME.match(fact.name):
+    for fact in of_kind(facts, Requirement):
+        if _CUDA_RUNTIME.match(fact.name):
             numbers = re.findall(r"\d+", fact.value)
             if len(numbers) > 1:
                 return ".".join(numbers[:2])
@@ -217,8 +212,8 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     platforms = {build.platform for build in row.builds if configs is None or build.name in configs}
     platforms.add("noarch")
     versions = []
-    for fact in row.all(Newest):
-        if fact.trouble or fact.name not in first:
+    for fact in known(row.all(Newest)):
+        if fact.name not in first:
             continue
         anywhere = configs is None or not fact.holds.platforms
         if anywhere or not platforms.isdisjoint(fact.holds.platforms):
@@ -231,13 +226,8 @@ def is_floor(row: AuditRow, version: str) -> bool:
     return any(fact.value == version and fact.where.inferred for fact in row.all(Newest))
 
 
-def of_nvidia(fact: Fact) -> bool:
-    """Whether a wheel requires one of NVIDIA's packages, which are for the wheel's own CUDA version."""
-    return isinstance(fact, Requirement) and bool(_OF_NVIDIA.match(fact.name))
-
-
 def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
-    if of_nvidia(fact) and build.cuda != wheel_cuda:
+    if isinstance(fact, Requirement) and fact.is_of_nvidia and build.cuda != wheel_cuda:
         return False
     if not fact.holds.matches(build):
         return False

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 from msgspec import structs
@@ -54,7 +55,8 @@ def is_stale(outcome: SourceOutcome) -> bool:
 
 def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> list[tuple[SourceOutcome, ...]]:
     """Read every source for every request; return the outcomes of each request. Raises Interrupted."""
-    jobs = [(number, name) for name in readers for number in range(len(requests))]
+    numbers = range(len(requests))
+    jobs = [(number, name) for name, number in product(readers, numbers)]
     waiting = iter(jobs)  # next() on it is atomic
     outcomes: dict[tuple[int, str], SourceOutcome] = {}
 
@@ -80,7 +82,10 @@ def gather(requests: Sequence[AuditRequest], readers: Mapping[str, Read]) -> lis
     for number, name in jobs:
         late = SourceOutcome(source=name, trouble="not finished within the time limit (--timeout)")
         outcomes.setdefault((number, name), late)
-    return [tuple(outcomes[number, name] for name in readers) for number in range(len(requests))]
+    all_outcomes = []
+    for number in numbers:
+        all_outcomes.append(tuple(outcomes[number, name] for name in readers))
+    return all_outcomes
 
 
 def outcome_of(request: AuditRequest, name: str, read: Read) -> SourceOutcome:

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from groundwork import files
 from groundwork.errors import AuditError
-from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome, resolve_types
+from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome, known, resolve_types
 from pin_audit.request import About
 from pin_audit.run_sources import sources_about
 
@@ -74,7 +74,7 @@ def _fill_from(snapshot: Snapshot, outcome: SourceOutcome) -> SourceOutcome | No
     whole = outcome.unread or (of_release and bool(outcome.trouble))
     kept: list[AnyFact] = []
     if not whole:
-        missing = tuple(f"{fact.name}/" for fact in outcome.facts if fact.trouble)
+        missing = tuple(f"{name}/" for name in outcome.missing)
         held = [fact for fact in held if f"{fact.name}/".startswith(missing)]
         names = {fact.name for fact in held}
         kept = [fact for fact in outcome.facts if not fact.trouble or fact.name not in names]
@@ -119,7 +119,7 @@ def _read_now(outcomes: Iterable[SourceOutcome], about: About) -> tuple[SourceOu
     names = sources_about(about)
     read = []
     for outcome in outcomes:
-        if outcome.source in names and not all(fact.trouble for fact in outcome.facts):
+        if outcome.source in names and known(outcome.facts):
             read.append(outcome)
     return tuple(read)
 

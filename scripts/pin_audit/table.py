@@ -16,6 +16,8 @@ from pin_audit.facts import (
     SourceOutcome,
     Submodule,
     TagCommit,
+    known,
+    of_kind,
 )
 from pin_audit.name_map import Dependency, Names, plain
 from pin_audit.rows import AuditRow, Status, Use, cuda_of_wheel
@@ -69,12 +71,11 @@ class Audit:
         for outcome in self.outcomes:
             if not outcome.applies:
                 continue
-            missing = {fact.name for fact in outcome.facts if fact.trouble}
             texts = []
             if outcome.trouble:
                 texts.append(outcome.trouble)
-            if missing:
-                texts.append(f"not found: {', '.join(sorted(missing))}")
+            if outcome.missing:
+                texts.append(f"not found: {', '.join(sorted(outcome.missing))}")
             if texts:
                 troubles[outcome.source] = "; ".join(texts)
         return troubles
@@ -88,7 +89,9 @@ def tabulate(
     `foreign`: the recipe is another feedstock's, for which this repository's decisions do not hold.
     """
     ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.source))
-    facts = [fact for outcome in ordered for fact in outcome.facts]
+    facts: list[AnyFact] = []
+    for outcome in ordered:
+        facts += outcome.facts
     drafts = _assign(facts, target, names)
     troubles = _why_unread(ordered)
     wheel_cuda = cuda_of_wheel(facts)
@@ -112,7 +115,7 @@ def tabulate(
         if entry.decided and not foreign and verdict.todo:
             verdict = replace(verdict, sentence=f"{verdict.sentence}. Decided: {entry.decided}", todo="")
         rows.append(replace(row, verdict=verdict))
-    commits_of_tag = [fact.value for fact in facts if isinstance(fact, TagCommit)]
+    commits_of_tag = [fact.value for fact in of_kind(facts, TagCommit)]
     return Audit(
         target=target,
         commit=next(filter(None, commits_of_tag), ""),
@@ -127,7 +130,7 @@ def _why_unread(outcomes: Iterable[SourceOutcome]) -> dict[str, str]:
     troubles = dict.fromkeys(SOURCES, "not asked")
     for outcome in outcomes:
         troubles.pop(outcome.source, None)
-        if outcome.applies and outcome.trouble and all(fact.trouble for fact in outcome.facts):
+        if outcome.applies and outcome.trouble and not known(outcome.facts):
             troubles[outcome.source] = outcome.trouble
     return troubles
 
@@ -170,30 +173,27 @@ def _merge_followers(drafts: _Drafts, names: Names) -> None:
     """Move the recipe's facts of a row without a version to the row that decides its version."""
     for row in list(drafts):
         leader = drafts.get(names.entry(row).follows)
-        of_recipe = [fact for fact in drafts[row] if isinstance(fact, (RecipePin, RecipeCommit))]
-        pinned = any(isinstance(fact, RecipePin) and not fact.allows_any for fact in of_recipe)
-        if leader is not None and not pinned:
-            leader += of_recipe
+        pins = of_kind(drafts[row], RecipePin)
+        if leader is not None and all(pin.allows_any for pin in pins):
+            leader += pins
+            leader += of_kind(drafts[row], RecipeCommit)
             del drafts[row]
 
 
 def _assign_commits(
-    facts: Iterable[AnyFact], target: AuditTarget, names: Names
+    facts: Sequence[AnyFact], target: AuditTarget, names: Names
 ) -> Mapping[str, list[AnyFact]]:
     """Return by row the commits of recipes, and of upstream's tag, in the order of the facts.
 
     A commit in another package's recipe counts if it is of upstream's repository or of a library that upstream vendors.
     """
-    tags = [fact for fact in facts if isinstance(fact, TagCommit)]
     vendored: dict[str, set[str]] = {}
-    for fact in facts:
-        if isinstance(fact, Submodule):
-            vendored.setdefault(identify(fact.address), set()).add(names.by_submodule(fact.name))
+    for submodule in of_kind(facts, Submodule):
+        row = names.by_submodule(submodule.name)
+        vendored.setdefault(identify(submodule.address), set()).add(row)
     own = own_repositories(target)
     assigned: dict[str, list[AnyFact]] = {}
-    for fact in facts:
-        if not isinstance(fact, RecipeCommit):
-            continue
+    for fact in of_kind(facts, RecipeCommit):
         repository = identify(fact.address)
         if repository in own:
             rows = {target.package}
@@ -206,19 +206,18 @@ def _assign_commits(
         for row in sorted(rows):
             assigned.setdefault(row, []).append(fact)
     if target.package in assigned:
-        assigned[target.package] += tags
+        assigned[target.package] += of_kind(facts, TagCommit)
     return assigned
 
 
 def _find_use(entry: Dependency, facts: Sequence[AnyFact], target: AuditTarget) -> Use | None:
     """Return how upstream's copy is used: a package that the recipe requires replaces it, unless marked vendored."""
-    if not entry.submodules and not any(isinstance(fact, Submodule) for fact in facts):
+    if not entry.submodules and not of_kind(facts, Submodule):
         return None
     if not target.is_compiled:
         return Use.LISTED
     if entry.unused:
         return Use.UNUSED
-    asked = any(isinstance(fact, RecipePin) for fact in facts)
-    if asked and not entry.vendored:
+    if of_kind(facts, RecipePin) and not entry.vendored:
         return Use.SYSTEM
     return Use.VENDORED

@@ -13,6 +13,7 @@ from pin_audit.facts import (
     CiPin,
     RecipeCommit,
     RecipePin,
+    Requirement,
     Section,
     Submodule,
     TagCommit,
@@ -31,7 +32,6 @@ from pin_audit.rows import (
     constraints_of,
     first_line,
     is_floor,
-    is_optional,
     pins,
     requirements_of,
 )
@@ -182,7 +182,8 @@ def _against_wheel(row: AuditRow, request: Constraint, need: Constraint) -> Verd
 
 def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verdict | None:
     """Compare the recipe's constraint with a version that upstream vendors, or that its wheels or CI use."""
-    who = _who(need)
+    assert isinstance(need.fact, UpstreamVersion)
+    who = need.fact.claim
     if request.spec.any:
         verdict = _unpinned(row, need, who)
         if verdict is None or not row.entry.tool:
@@ -199,14 +200,6 @@ def _against_known(row: AuditRow, request: Constraint, need: Constraint) -> Verd
             return _newer(row, need, both)
         case Position.MIXED:
             return _conflict(both, f"require {need.spec.text}")
-
-
-def _who(need: Constraint) -> str:
-    if isinstance(need.fact, CiPin) and need.fact.shipped:
-        return "upstream's wheels use"
-    if isinstance(need.fact, Submodule):
-        return "upstream vendors"
-    return "upstream's CI uses"
 
 
 def _position(spec: Spec, need: Constraint) -> Position:
@@ -322,7 +315,7 @@ def _without_recipe(row: AuditRow) -> Verdict | None:
         return Verdict(Status.UNKNOWN, f"the recipe was not read: {unread}")
     if not upstream:
         return None
-    if all(map(is_optional, upstream)):
+    if all(isinstance(fact, Requirement) and fact.is_optional for fact in upstream):
         return Verdict(Status.IN_STEP, "upstream requires it only for an extra")
     if row.use is None and all(isinstance(fact, CiPin) for fact in upstream):
         return Verdict(Status.UNKNOWN, "only upstream's CI names it, the recipe does not")

@@ -97,7 +97,9 @@ def read(request: AuditRequest) -> SourceOutcome:
     troubles = {parents[0].trouble: None}
     found: list[FoundSubmodule] = []
     for _ in range(_DEEPEST):
-        links = [Link(parent=parent, path=path) for parent in parents for path in parent.gitlinks]
+        links: list[Link] = []
+        for parent in parents:
+            links += [Link(parent=parent, path=path) for path in parent.gitlinks]
         level = _look_up_all(links[: _MOST - len(found)], request.repositories)
         found += level
         parents = [submodule.repository for submodule in level if submodule.repository is not None]

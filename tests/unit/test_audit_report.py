@@ -25,7 +25,16 @@ from command_line.run_command import Invocation
 from groundwork.errors import UnknownError, UsageError, VerdictError
 from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.cells import cells
-from pin_audit.facts import AnyFact, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.facts import (
+    AnyFact,
+    Column,
+    Fact,
+    Place,
+    Scope,
+    SourceOutcome,
+    UpstreamArchs,
+    UpstreamVersion,
+)
 from pin_audit.name_map import names, plain
 from pin_audit.rows import AuditRow, Status
 from pin_audit.run_sources import SOURCES
@@ -254,3 +263,15 @@ def test_each_kind_of_fact_has_a_cell_in_its_column(kind: type[AnyFact]) -> None
     )
     shown = {column: [part.text for part in parts] for column, parts in cells(row).items() if parts}
     assert shown == {kind.column: ["9.0"]}
+
+
+def subclasses(kind: type[Fact]) -> set[type[Fact]]:
+    found = set(kind.__subclasses__())
+    return found.union(*map(subclasses, found))
+
+
+def test_each_kind_of_fact_can_be_kept_and_has_a_place_in_the_table() -> None:
+    kinds = subclasses(Fact) - {UpstreamVersion}
+    assert kinds == set(get_args(AnyFact))
+    assert {(type(kind.column), type(kind.place)) for kind in kinds} == {(Column, Place)}
+    assert all(kind(name="x").claim for kind in kinds if issubclass(kind, UpstreamVersion))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ import msgspec
 from groundwork.errors import MegabuildError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit.bump_context import VARIABLE, BumpContext, Change
+from pin_audit.recipe_lines import Line
 from pin_audit.request import AuditRequest
 from pin_audit.sources.wheel_metadata import offers_of
 
@@ -54,18 +55,19 @@ def hashes(context: BumpContext) -> Iterator[Change]:
             published = [_for_new_version(given, context) for given in urls]
             if any(context.new.version in given for given in published):
                 found = find_sha256(published, context.request)
-            for definition in context.definitions(line, digest[1]):
-                if old := _SHA256.search(definition.text):
-                    yield from context.set_value(
-                        "sha256",
-                        [definition],
-                        old=old[0],
-                        new=found.sha256,
-                        source=found.source,
-                        doubt="" if found.is_confirmed else "compare it with the file: sha256sum",
-                    )
+            yield from _set_sha256(context.definitions(line, digest[1]), found, context)
             urls = []
         follows_url = url is not None
+
+
+def _set_sha256(definitions: Iterable[Line], found: Digest, context: BumpContext) -> Iterator[Change]:
+    doubt = "" if found.is_confirmed else "compare it with the file: sha256sum"
+    for line in definitions:
+        old = _SHA256.search(line.text)
+        if old is not None:
+            yield from context.set_value(
+                "sha256", [line], old=old[0], new=found.sha256, source=found.source, doubt=doubt
+            )
 
 
 def _for_new_version(url: str, context: BumpContext) -> str:

@@ -54,21 +54,32 @@ def requirements(context: BumpContext) -> Iterator[Change]:
     for row in dict.fromkeys((*now, *was)):
         if row in _OTHER_TOPICS:
             continue
-        before = was.get(row)
-        after = now.get(row)
         asked = lines_of(context.recipe, row)
-        if before and after:
-            if before.value != after.value:
-                yield from _compare(row, before.value, after, asked, context)
-        elif after and not asked and not after.is_of_nvidia:
-            whole_file = Line(context.recipe[0].file, 0, "")
-            note = "the wheel requires it, the recipe does not"
-            place = place_of(after.where)
-            yield change(whole_file, row, ChangeKind.PERSON, new=after.value, source=place, note=note)
-        elif before and asked and not before.is_of_nvidia:
-            note = "the wheel no longer requires it"
-            place = place_of(before.where)
-            yield change(asked[0], row, ChangeKind.PERSON, old=before.value, source=place, note=note)
+        if row not in was:
+            yield from _added(row, now[row], asked, context)
+        elif row not in now:
+            yield from _dropped(row, was[row], asked)
+        elif was[row].value != now[row].value:
+            yield from _compare(row, was[row].value, now[row], asked, context)
+
+
+def _added(row: str, after: Requirement, asked: Sequence[Line], context: BumpContext) -> Iterator[Change]:
+    if not asked and not after.is_of_nvidia:
+        yield change(
+            Line(context.recipe[0].file, 0, ""),
+            row,
+            ChangeKind.PERSON,
+            new=after.value,
+            source=place_of(after.where),
+            note="the wheel requires it, the recipe does not",
+        )
+
+
+def _dropped(row: str, before: Requirement, asked: Sequence[Line]) -> Iterator[Change]:
+    if asked and not before.is_of_nvidia:
+        note = "the wheel no longer requires it"
+        source = place_of(before.where)
+        yield change(asked[0], row, ChangeKind.PERSON, old=before.value, source=source, note=note)
 
 
 def needs_of_channel(release: Release) -> dict[str, Requirement]:

@@ -73,14 +73,10 @@ def parse_variants(text: str, name: str) -> VariantValues:
     for key, items in document.items():
         if isinstance(items, list) and all(isinstance(item, (str, int, float, bool)) for item in items):
             values[str(key)] = tuple(map(str, items))
-    groups = []
     zipped = document.get("zip_keys")
-    for group in zipped if isinstance(zipped, list) else ():
-        if isinstance(group, list):
-            keys = tuple(map(str, group))
-            if values.keys() >= set(keys):
-                groups.append(keys)
-    return VariantValues(values, tuple(groups))
+    lists = zipped if isinstance(zipped, list) else []
+    groups = [tuple(map(str, keys)) for keys in lists if isinstance(keys, list)]
+    return VariantValues(values, tuple(group for group in groups if values.keys() >= set(group)))
 
 
 def configs(root: Path) -> tuple[Config, ...]:

@@ -7,7 +7,7 @@ index, its commit and its day (`Where`); ``inferred`` gives the reason to trust 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -134,20 +134,27 @@ def save(new: Snapshot, folder: Path = FOLDER) -> Path:
         # a fact without a value is kept if its page documents that no value is published
         filled = fill(outcome, [old]).facts
         sources[outcome.source] = [fact for fact in filled if not fact.trouble or fact.where.url]
-    blocks = []
-    for name, facts in sorted(sources.items()):
-        if facts:
-            lines = ",\n  ".join(map(_json, facts))
-            blocks.append(f' {{"source": {_json(name)}, "facts": [\n  {lines}\n ]}}')
-    head = {name: getattr(new, name) for name in ("format", "format_version", "package", "version", "made")}
-    fields = ",\n ".join(f"{_json(key)}: {_json(value)}" for key, value in head.items())
     path = _path(new.package, new.version, folder)
     try:
-        files.write(path, f'{{\n {fields},\n "sources": [\n' + ",\n".join(blocks) + "\n]}\n")
+        files.write(path, _text(new, sources))
     except OSError as error:
         reason = f"{path}: cannot be written: {error.strerror or error}"
         raise AuditError(reason, f"make the folder writable: {folder}") from error
     return path
+
+
+def _text(snapshot: Snapshot, sources: Mapping[str, Sequence[AnyFact]]) -> str:
+    """Return the file of a snapshot with the facts of `sources`."""
+    fields = []
+    for name in ("format", "format_version", "package", "version", "made"):
+        fields.append(f"{_json(name)}: {_json(getattr(snapshot, name))}")
+    blocks = []
+    for source in sorted(sources):
+        facts = ",\n  ".join(map(_json, sources[source]))
+        if facts:
+            blocks.append(f' {{"source": {_json(source)}, "facts": [\n  {facts}\n ]}}')
+    head = ",\n ".join(fields)
+    return f'{{\n {head},\n "sources": [\n' + ",\n".join(blocks) + "\n]}\n"
 
 
 def _json(value: object) -> str:

@@ -215,16 +215,18 @@ def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
     if row.decided_by:
         return None
     best = best_for(row)
-    todo = f"require {need.version or need.spec.text}"
-    if need.hard:
-        todo = f"require {need.spec.text}"
     bare = f"{who} {need.text}, {_recipe(ANY)}"
     if not need.version:
         enough = best and not need.hard and need.spec.admits(best)
-        return None if enough else Verdict(Status.MISSING, bare, todo)
-    if not best:
-        # a version that upstream only tests is not a missing pin
-        return Verdict(Status.MISSING if need.hard else Status.UNKNOWN, bare, todo)
+        return None if enough else Verdict(Status.MISSING, bare, _require(need))
+    if best:
+        return _against_newest(row, need, who, best)
+    # a version that upstream only tests is not a missing pin
+    return Verdict(Status.MISSING if need.hard else Status.UNKNOWN, bare, _require(need))
+
+
+def _against_newest(row: AuditRow, need: Constraint, who: str, best: str) -> Verdict | None:
+    """Compare the channel's newest version, which a bare name takes, with upstream's."""
     if Spec(f"{need.version}.*").admits(best) or need.spec.admits(best):
         return None
     sentence = f"{who} {need.text}; the recipe takes the newest, {best}"
@@ -233,7 +235,13 @@ def _unpinned(row: AuditRow, need: Constraint, who: str) -> Verdict | None:
     if is_floor(row, best):
         seen = f"{_recipe(ANY)}; conda-forge had {best} when last read"
         return Verdict(Status.UNKNOWN, f"{who} {need.text}; {seen}")
-    return Verdict(Status.OLDER, sentence, todo)
+    return Verdict(Status.OLDER, sentence, _require(need))
+
+
+def _require(need: Constraint) -> str:
+    if need.version and not need.hard:
+        return f"require {need.version}"
+    return f"require {need.spec.text}"
 
 
 def _against_pins(row: AuditRow, request: Constraint, values: Sequence[str]) -> Verdict | None:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from groundwork.wheel_file import recorded
 
 #: A conda package's list of its own files; not linked into environments.
 _PATHS = "info/paths.json"
+_RECORD = "RECORD"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _BYTE_CODE = re.compile(r"(.*)__pycache__/([^/]+?)\.(?:cpython|pypy)[^/]*\.pyc", re.DOTALL)
 
@@ -44,21 +46,24 @@ class FileList:
     @property
     def required_names(self) -> frozenset[str]:
         """Names of all required packages, including those that only an extra requires."""
-        names = (_NAME.match(text.strip()) for text in self.requires)
-        return frozenset(canonicalize_name(name[0]) for name in names if name)
+        names = filter(None, (_NAME.match(text.strip()) for text in self.requires))
+        return frozenset(canonicalize_name(name[0]) for name in names)
 
 
 def source_of(path: str) -> str:
     """Return the source file of byte code, or an empty string if ``path`` is not byte code."""
     byte_code = _BYTE_CODE.fullmatch(path)
-    return f"{byte_code[1]}{byte_code[2]}.py" if byte_code else ""
+    if byte_code is None:
+        return ""
+    return f"{byte_code[1]}{byte_code[2]}.py"
 
 
 def find_metadata_folders(root: Path) -> list[Path]:
     """Return the packages' metadata folders; ``pip install --target`` puts them directly into ``root``."""
     # conda's noarch packages have theirs in site-packages
-    folders = (root, root / "site-packages", *(site.folder for site in find_site_packages(root)))
-    return [information for folder in folders for information in find_metadata(folder)]
+    folders = [root, root / "site-packages"]
+    folders += [site.folder for site in find_site_packages(root)]
+    return list(chain.from_iterable(map(find_metadata, folders)))
 
 
 def is_environment(prefix: Path) -> bool:
@@ -68,7 +73,7 @@ def is_environment(prefix: Path) -> bool:
 
 def find_lists(root: Path) -> Iterator[Path]:
     """Yield the list files of an environment or an unpacked package; RECORDs first."""
-    records = (information / "RECORD" for information in find_metadata_folders(root))
+    records = (information / _RECORD for information in find_metadata_folders(root))
     for path in (*records, *sorted((root / "conda-meta").glob("*.json")), root / _PATHS):
         if path.is_file():
             yield path
@@ -80,29 +85,40 @@ def read_list(root: Path, file: Path) -> FileList:
     Raises IntegrityError: The file is malformed.
     """
     path = file.relative_to(root).as_posix()
-    if file.name != "RECORD":
-        document = _read_json(file)
-        about = _read_json(root / "info" / "index.json") if path == _PATHS else document
-        try:
-            files = [entry["_path"] for entry in document["paths"]] if path == _PATHS else document["files"]
-            return FileList(
-                path=path,
-                owner=canonicalize_name(about["name"]),
-                version=str(about["version"]),
-                files=(*map(str, files), path),
-                requires=tuple(str(spec).split()[0] for spec in about.get("depends") or ()),
-            )
-        except (LookupError, TypeError, AttributeError) as error:
-            raise _unreadable(file, error) from error
+    if file.name == _RECORD:
+        return _read_record(root, file, path)
+    document = _read_json(file)
+    try:
+        if path == _PATHS:
+            about = _read_json(root / "info" / "index.json")
+            files = [entry["_path"] for entry in document["paths"]]
+        else:
+            about = document
+            files = document["files"]
+        return FileList(
+            path=path,
+            owner=canonicalize_name(about["name"]),
+            version=str(about["version"]),
+            files=(*map(str, files), path),
+            requires=tuple(str(spec).split()[0] for spec in about.get("depends") or ()),
+        )
+    except (LookupError, TypeError, AttributeError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _read_record(root: Path, file: Path, path: str) -> FileList:
+    """Read a wheel's list, and its requirements from the METADATA next to it."""
     metadata = file.with_name("METADATA")
-    text = read_text(metadata, errors="replace") if metadata.is_file() else ""
+    text = ""
+    if metadata.is_file():
+        text = read_text(metadata, errors="replace")
     name, _, version = file.parent.name.removesuffix(".dist-info").partition("-")
-    inside = (_locate(root, path, row[0]) for row in _read_rows(file) if row)
+    files = [_locate(root, path, row[0]) for row in _read_rows(file) if row]
     return FileList(
         path=path,
         owner=canonicalize_name(name),
         version=version,
-        files=tuple(name for name in inside if name),
+        files=tuple(filter(None, files)),
         requires=tuple(parse_email(text)[0].get("requires_dist", ())),
     )
 
@@ -116,37 +132,52 @@ def correct_list(file: Path, path: str, gone: Collection[str], changed: Mapping[
         return _correct_record(file, path, gone, changed)
     document = _read_json(file)
     before = json.dumps(document)
-    details = document if path == _PATHS else document.get("paths_data") or {}
+    details = document
+    if path != _PATHS:
+        details = document.get("paths_data") or {}
     try:
-        for holder, key in ((details, "paths"), (document, "files")):
-            if key in holder:
-                holder[key] = [
-                    entry
-                    for entry in holder[key]
-                    if (entry["_path"] if isinstance(entry, dict) else entry) not in gone
-                ]
+        if "paths" in details:
+            details["paths"] = [entry for entry in details["paths"] if entry["_path"] not in gone]
+        if "files" in document:
+            document["files"] = [name for name in document["files"] if name not in gone]
         for entry in details.get("paths", ()):
-            if new := changed.get(entry["_path"]):
-                entry |= {"size_in_bytes": new.stat().st_size, "sha256": sha256(new)}
-                if "sha256_in_prefix" in entry:
-                    entry["sha256_in_prefix"] = entry["sha256"]
+            new = changed.get(entry["_path"])
+            if new:
+                _correct_entry(entry, new)
     except (LookupError, TypeError, AttributeError) as error:
         raise _unreadable(file, error) from error
-    return None if json.dumps(document) == before else json.dumps(document, indent=2)
+    if json.dumps(document) == before:
+        return None
+    return json.dumps(document, indent=2)
+
+
+def _correct_entry(entry: dict[str, Any], new: Path) -> None:
+    """Write a new file's size and hash into the entry of a conda package's list."""
+    entry["size_in_bytes"] = new.stat().st_size
+    entry["sha256"] = sha256(new)
+    if "sha256_in_prefix" in entry:
+        entry["sha256_in_prefix"] = entry["sha256"]
 
 
 def _correct_record(file: Path, path: str, gone: Collection[str], changed: Mapping[str, Path]) -> str | None:
-    before, root = _read_rows(file), file.parents[path.count("/")]
-    rows = [row for row in before if not (row and _locate(root, path, row[0]) in gone)]
-    for index, row in enumerate(rows):
-        new = changed.get(_locate(root, path, row[0])) if len(row) == 3 and row[1] else None
-        if new:
-            rows[index] = [row[0], recorded(bytes.fromhex(sha256(new))), str(new.stat().st_size)]
+    root = file.parents[path.count("/")]
+    before = _read_rows(file)
+    rows = []
+    for row in before:
+        located = _locate(root, path, row[0]) if row else ""
+        if located in gone:
+            continue
+        new = changed.get(located)
+        if new and len(row) == 3 and row[1]:
+            row = [row[0], recorded(bytes.fromhex(sha256(new))), str(new.stat().st_size)]
+        rows.append(row)
     if rows == before:
         return None
     written = io.StringIO()
+    ending = "\n"
     with file.open("rb") as stream:
-        ending = "\r\n" if stream.readline().endswith(b"\r\n") else "\n"
+        if stream.readline().endswith(b"\r\n"):
+            ending = "\r\n"
     csv.writer(written, lineterminator=ending).writerows(rows)
     return written.getvalue()
 
@@ -169,8 +200,10 @@ def _locate(root: Path, record: str, listed: str) -> str:
     paths = [os.path.normpath(os.path.join(site, listed))]
     if os.path.isabs(listed):  # an installer may have resolved links of the environment's path
         paths = [os.path.relpath(listed, top) for top in (os.path.abspath(root), os.path.realpath(root))]
-    inside = (path for path in paths if path != ".." and not path.startswith("../"))
-    return next(inside, "")
+    for path in paths:
+        if path != os.pardir and not path.startswith("../"):
+            return path
+    return ""
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from groundwork.files import read_text
 
 _PYTHON = re.compile(r"python(3\.\d+t?)")
 #: setuptools' module for an editable installation maps names to folders.
-_FINDER, _MAPPED = "__editable__*_finder.py", re.compile(r"""['"]([\w.]+)['"]: *['"]([^'"\n]+)['"]""")
+_FINDER = "__editable__*_finder.py"
+_MAPPED = re.compile(r"""['"]([\w.]+)['"]: *['"]([^'"\n]+)['"]""")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,14 +29,18 @@ def find_site_packages(prefix: Path) -> list[SitePackages]:
     Links duplicate a folder or point into another environment: conda-forge's Pythons 3.10 to 3.12 have
     ``lib/python3.1 -> python3.12``, Fedora has ``lib64 -> lib``. Paths with links are used only if all have links.
     """
-    folders = [
-        SitePackages(folder=folder, python=version[1])
-        for name in ("site-packages", "dist-packages")
-        for folder in prefix.glob(f"lib*/python3*/{name}")
-        if (version := _PYTHON.fullmatch(folder.parent.name)) and folder.is_dir()
-    ]
+    folders = []
+    for folder in (*prefix.glob("lib*/python3*/site-packages"), *prefix.glob("lib*/python3*/dist-packages")):
+        version = _PYTHON.fullmatch(folder.parent.name)
+        if version and folder.is_dir():
+            folders.append(SitePackages(folder=folder, python=version[1]))
     # old conda put noarch packages into python3.13 although the Python is 3.13t
-    folders.sort(key=lambda site: (not (prefix / "bin" / f"python{site.python}").exists(), str(site.folder)))
+
+    def sort_key(site: SitePackages) -> tuple[bool, str]:
+        has_python = (prefix / "bin" / f"python{site.python}").exists()
+        return not has_python, str(site.folder)
+
+    folders.sort(key=sort_key)
     by_target: dict[str, SitePackages] = {}
     for site in sorted(folders, key=_count_links):
         by_target.setdefault(os.path.realpath(site.folder), site)
@@ -48,11 +53,11 @@ def find_metadata(site: Path) -> list[Path]:
 
     Names that begin with ``~`` are remains that pip could not delete, not packages.
     """
-    return sorted(
-        path
-        for path in site.glob("*.*-info")
-        if path.suffix in (".dist-info", ".egg-info") and not path.name.startswith("~")
-    )
+    folders = []
+    for path in site.glob("*.*-info"):
+        if path.suffix in (".dist-info", ".egg-info") and not path.name.startswith("~"):
+            folders.append(path)
+    return sorted(folders)
 
 
 def _count_links(site: SitePackages) -> int:

@@ -60,8 +60,8 @@ def find_changes(
             cuts.append(compacted)
         else:
             cuts += map(_Cut, slimmed)
-    code = frozenset(member.name for fatbin in all_fatbins for member in fatbin.members)
-    return _choose_cuts(tables, cuts), code
+    members = chain.from_iterable(fatbin.members for fatbin in all_fatbins)
+    return _choose_cuts(tables, cuts), frozenset(member.name for member in members)
 
 
 @dataclass(frozen=True)

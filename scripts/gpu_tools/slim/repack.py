@@ -60,7 +60,9 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tu
 def _pack_wheel(package: Path, root: Path, tag: str) -> Path:
     """Pack a wheel with a build tag: pip prefers it, and requirements on its version still match."""
     name, version, *build, python, abi, platform = package.stem.split("-")
-    former, *_ = (*build, "1")
+    former = "1"
+    if build:
+        former = build[0]
     number = f"{former}{tag}"
     about = wheel_file.metadata(root) / "WHEEL"
     lines = [line for line in about.read_text().splitlines() if line and not line.startswith("Build:")]

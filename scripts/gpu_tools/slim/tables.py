@@ -7,7 +7,7 @@ too, but it chooses its own layout and holds the whole file in memory several ti
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -89,12 +89,11 @@ class Tables:
 
         Raises NotUnderstood: The range is mapped only in part or by several segments, or has a second use.
         """
-        uses = list(self.own_ranges)
-        for segment in self.segments:
-            if segment.kind != LOAD:
-                uses.append((segment.offset, segment.end))
-        sections = [section for section in self.sections if section.offset < end and start < section.end]
-        if len(sections) > 1 or any(first < end and start < last for first, last in uses):
+        sections = [(section.offset, section.end) for section in self.sections]
+        others = [(segment.offset, segment.end) for segment in self.segments if segment.kind != LOAD]
+        if _count_touched(sections, start, end) > 1 or _count_touched(
+            [*others, *self.own_ranges], start, end
+        ):
             raise NotUnderstood(f"bytes {start} to {end} have two uses")
         touched = [segment for segment in self.loaded if segment.offset < end and start < segment.end]
         if not touched:
@@ -103,6 +102,11 @@ class Tables:
         if len(touched) > 1 or start < segment.offset or segment.end < end:
             raise NotUnderstood(f"bytes {start} to {end} are not mapped by one segment")
         return segment
+
+
+def _count_touched(ranges: Iterable[tuple[int, int]], start: int, end: int) -> int:
+    """Count the ranges that have a byte in common with another one."""
+    return sum(first < end and start < last for first, last in ranges)
 
 
 def read(library: ElfFile) -> Tables:
@@ -159,27 +163,37 @@ def _check(tables: Tables, size: int) -> None:
     """Raise NotUnderstood if the tables contradict each other or the file."""
     if not tables.loaded:
         raise NotUnderstood("no segment is mapped into memory")
-    ends = [end for _, end in tables.own_ranges]
-    ends += [segment.end for segment in tables.segments]
-    ends += [section.end for section in tables.sections]
-    last = max(ends)
+    last = _find_end(tables)
     if last > size:
         raise NotUnderstood("sections or segments beyond the end of the file")
     if size - last >= tables.page:
         raise NotUnderstood("data after the last section")
+    _check_loaded(tables)
+
+
+def _check_loaded(tables: Tables) -> None:
+    """Raise NotUnderstood if the mapped segments contradict each other."""
     in_file = sorted((segment.offset, segment.end) for segment in tables.loaded)
     in_memory = [(segment.address, segment.address + segment.memory) for segment in tables.loaded]
     if _overlap(in_file) or _overlap(in_memory):
         raise NotUnderstood("overlapping segments")
-    if not _is_power_of_two(tables.page):
+    aligns = [tables.page, *(segment.align for segment in tables.loaded)]
+    if not all(map(_is_power_of_two, aligns)):
         raise NotUnderstood("segments of unknown form")
-    for segment in tables.loaded:
-        if not _is_power_of_two(segment.align) or segment.size > segment.memory:
-            raise NotUnderstood("segments of unknown form")
+    if any(segment.size > segment.memory for segment in tables.loaded):
+        raise NotUnderstood("segments of unknown form")
     for segment in tables.loaded:
         step = max(segment.align, _SMALLEST_PAGE)
         if segment.size and (segment.address - segment.offset) % step:
             raise NotUnderstood("segments not aligned to pages")
+
+
+def _find_end(tables: Tables) -> int:
+    """Return the offset after the last byte in use."""
+    ends = [end for _, end in tables.own_ranges]
+    ends += [segment.end for segment in tables.segments]
+    ends += [section.end for section in tables.sections]
+    return max(ends)
 
 
 def _overlap(ranges: Sequence[tuple[int, int]]) -> bool:

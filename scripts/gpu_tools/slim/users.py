@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -122,15 +122,26 @@ def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
                 candidates[path] = stem
     if not candidates:
         return {}
-    stems = frozenset(candidates.values())
-    used = _find_in_python(contents, stems)
-    names = {path: _read_names(contents, path) & stems for path in libraries}
-    loading = set(libraries) - candidates.keys()
-    while loading:  # libraries named by a used library are used too
-        named = set[str]().union(*(names[path] for path in loading)) - used
-        used |= named
-        loading = {path for path, stem in candidates.items() if stem in named}
+    used = _find_in_python(contents, set(candidates.values()))
+    used |= _find_named(contents, libraries, candidates, used)
     return {path: stem in _MEASURING for path, stem in candidates.items() if stem not in used}
+
+
+def _find_named(
+    contents: Contents, libraries: Iterable[str], candidates: Mapping[str, str], used: Collection[str]
+) -> set[str]:
+    """Return the candidates, besides the ``used`` ones, that other libraries name, or candidates named by these."""
+    wanted = set(candidates.values()).difference(used)
+    named: set[str] = set()
+    names = {path: _read_names(contents, path) for path in libraries}
+    loading = names.keys() - candidates.keys()
+    while loading:
+        new: set[str] = set()
+        for path in loading:
+            new |= names[path] & wanted - named
+        named |= new
+        loading = {path for path, stem in candidates.items() if stem in new}
+    return named
 
 
 def _find_in_python(contents: Contents, stems: Collection[str]) -> set[str]:

@@ -17,7 +17,7 @@ from cuda_code.judge import (
     judge_runtime,
 )
 from cuda_code.kernels import KERNELS, TORCH_KERNELS, TORCH_MAY_HAVE_KERNELS, split
-from cuda_code.library_facts import STABLE_ABI, TORCH_HEADERS, LibraryFacts, NamedAccelerator
+from cuda_code.library_facts import STABLE_ABI, TORCH_HEADERS, LibraryFacts, NamedAccelerator, NamedPython
 from cuda_code.torch_abi import readable
 from gpu_tools.verify.build_target import CPU, BuildTarget, fits_torch
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name
@@ -141,11 +141,8 @@ def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
     wanted = module.wanted
     if module.name == TORCH:
         return judge_runtime(facts, wanted.cuda_major) or _judge_torch_code(facts, wanted)
-    pythons = facts.pythons
-    if module.only_uses_torch and not facts.uses_python:  # torch loads it, as xformers/_C.so, in any Python
-        pythons = tuple(python for python in pythons if python.evidence != TORCH_HEADERS)
     wrong = (
-        judge_python(pythons, wanted.python)
+        judge_python(_find_pythons(module, facts), wanted.python)
         or judge_runtime(facts, wanted.cuda_major)
         or judge_blank_code(facts)
     )
@@ -156,6 +153,13 @@ def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
     if module.asked.cuda is False:
         return judge_for_cpu(facts)
     return Judgement()
+
+
+def _find_pythons(module: ModuleContext, facts: LibraryFacts) -> Sequence[NamedPython]:
+    """Return the Pythons that a library needs: torch loads one without Python's interface, as xformers/_C.so, in any."""
+    if module.only_uses_torch and not facts.uses_python:
+        return [python for python in facts.pythons if python.evidence != TORCH_HEADERS]
+    return facts.pythons
 
 
 def _judge_torch_code(facts: LibraryFacts, wanted: Wanted) -> Judgement:
@@ -335,12 +339,16 @@ def _is_silent(module: ModuleContext, facts: LibraryFacts) -> bool:
     """Return whether a library shows no sign of the requested build, though another build would differ."""
     name = library_name(facts.path)
     if module.name == TORCH:
-        if name not in _PARTS or _LIBTORCH in module.names:
-            return False
-        return module.target.cuda is None or bool(module.asked.archs)
+        is_alone = name in _PARTS and _LIBTORCH not in module.names
+        return is_alone and (module.target.cuda is None or bool(module.asked.archs))
     table = KERNELS.get(module.name)
     if table and split(name).stem in table.kernels | table.plain:
         return False
+    return _lacks_signs(module, facts)
+
+
+def _lacks_signs(module: ModuleContext, facts: LibraryFacts) -> bool:
+    """Return whether neither the library's code nor its name or metadata show the requested build."""
     built = find_accelerator(module, facts)
     if facts.units:
         # with architectures, judged by its code; the version of CUDA may be unknown

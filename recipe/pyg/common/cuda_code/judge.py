@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cuda_code import cuda_archs
-from cuda_code.kernels import CPU, CUDA, KERNELS, Module, split
+from cuda_code.kernels import CPU, CUDA, KERNELS, LibraryName, Module, split
 from cuda_code.library_facts import STABLE_ABI, LibraryFacts, NamedPython
 from cuda_code.torch_abi import cpp_symbols, readable
 
@@ -92,9 +92,10 @@ def _judge_library(
         return judge_for_cpu(facts)
     if name.flavour == CPU and f"_{name.stem}_{CUDA}.so" in names:
         return Judgement(note=f"_{name.stem}_{CUDA}.so is loaded instead")
-    wrong = judge_blank_code(facts)
-    if wrong:
-        return wrong
+    return judge_blank_code(facts) or _judge_cuda_library(facts, name, table, wanted)
+
+
+def _judge_cuda_library(facts: LibraryFacts, name: LibraryName, table: Module, wanted: Wanted) -> Judgement:
     oldest = _as_number(table.oldest)
     archs = tuple(arch for arch in wanted.archs if _as_number(arch) >= oldest)
     has_kernels = name.stem in table.kernels
@@ -157,9 +158,7 @@ def judge_archs(facts: LibraryFacts, wanted: Wanted) -> Judgement:
             return Judgement(lack, remedy)
         return Judgement(note=lack)
     if not wanted.exact:
-        if wanted.required:
-            return Judgement(note=", ".join(_find_substitutes(facts, wanted_sm)))
-        return Judgement()
+        return Judgement(note=_describe_substitutes(facts, wanted))
     partial = list(_find_partial(facts, wanted_sm))
     if partial and wanted.required:
         return Judgement(
@@ -180,14 +179,18 @@ def _find_lacking(facts: LibraryFacts, wanted: frozenset[str], *, exact: bool) -
     return list(cuda_archs.ordered(wanted - having))
 
 
-def _find_substitutes(facts: LibraryFacts, wanted: frozenset[str]) -> Iterator[str]:
-    """Yield a clause about each architecture that runs another one's code."""
-    for name in cuda_archs.ordered(wanted):
-        code = cuda_archs.code_for(name, facts.archs, facts.ptx)
-        if code.startswith("compute_"):
-            yield f"{name} compiles the PTX for {code} at first use"
-        elif code != name:
-            yield f"{name} runs it as {code}"
+def _describe_substitutes(facts: LibraryFacts, wanted: Wanted) -> str:
+    """Return a clause about each architecture that runs another one's code; empty if code is not required."""
+    clauses = []
+    if wanted.required:
+        wanted_sm, _ = cuda_archs.wanted(wanted.archs)
+        for name in cuda_archs.ordered(wanted_sm):
+            code = cuda_archs.code_for(name, facts.archs, facts.ptx)
+            if code.startswith("compute_"):
+                clauses.append(f"{name} compiles the PTX for {code} at first use")
+            elif code != name:
+                clauses.append(f"{name} runs it as {code}")
+    return ", ".join(clauses)
 
 
 def _find_partial(facts: LibraryFacts, wanted: frozenset[str]) -> Iterator[str]:

@@ -156,8 +156,8 @@ def judge_contents(module: ModuleContext, facts: LibraryFacts) -> Judgement:
 
 
 def _find_pythons(module: ModuleContext, facts: LibraryFacts) -> Sequence[NamedPython]:
-    """Return the Pythons that a library needs: torch loads one without Python's interface, as xformers/_C.so, in any."""
-    if module.only_uses_torch and not facts.uses_python:
+    """Return the Pythons that a library was built for."""
+    if module.only_uses_torch and not facts.uses_python:  # torch loads it, as xformers/_C.so, in any Python
         return [python for python in facts.pythons if python.evidence != TORCH_HEADERS]
     return facts.pythons
 

@@ -25,25 +25,32 @@ class Feature:
 
 
 _TORCH = "torch|pytorch|libtorch"
-#: By name, in the order of the report.
-FEATURES = {
-    feature.name: feature
-    for feature in (
-        Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH),
-        Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH),
-        # they pass the headers in nvidia/ to NVRTC and nvcc; numba-cuda links libcudadevrt.a
-        Feature(name="kernels", words="kernels compiled at run time", is_vital=True,
-                of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang"),
-        # they compile with Triton, nvcc or gcc before they answer the first request
-        Feature(name="startup", words="startup, which compiles kernels", is_vital=True,
-                of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel"),
-        Feature(name="extensions", words="compiling extensions"),
-        # these two break in part only
-        Feature(name="distributed", words="NVSHMEM's device code", of=_TORCH),
-        Feature(name="profiler", words="GPU counters in profilers",
-                of=f"{_TORCH}|tensorflow|tensorflow-cpu|tensorflow-base|jaxlib"),
-    )
-}  # fmt: skip
+COMPILE_CPU = Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH)
+COMPILE_GPU = Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH)
+# they pass the headers in nvidia/ to NVRTC and nvcc; numba-cuda links libcudadevrt.a
+KERNELS = Feature(
+    name="kernels",
+    words="kernels compiled at run time",
+    of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang",
+    is_vital=True,
+)
+# they compile with Triton, nvcc or gcc before they answer the first request
+STARTUP = Feature(
+    name="startup",
+    words="startup, which compiles kernels",
+    of="vllm|vllm-.*|flashinfer|flashinfer-.*|deepspeed|sglang|sgl-kernel",
+    is_vital=True,
+)
+EXTENSIONS = Feature(name="extensions", words="compiling extensions")
+# these two break in part only
+DISTRIBUTED = Feature(name="distributed", words="NVSHMEM's device code", of=_TORCH)
+PROFILER = Feature(
+    name="profiler",
+    words="GPU counters in profilers",
+    of=f"{_TORCH}|tensorflow|tensorflow-cpu|tensorflow-base|jaxlib",
+)
+#: In the order of the report.
+FEATURES = (COMPILE_CPU, COMPILE_GPU, KERNELS, STARTUP, EXTENSIONS, DISTRIBUTED, PROFILER)
 #: Packages that have GPU code or require CUDA, but compile nothing at run time.
 _COMPILED = re.compile(
     "torchvision|torchaudio|torch-(scatter|sparse|cluster|spline-conv)|pyg-lib|bitsandbytes|triton|cuda-bindings|"
@@ -69,9 +76,9 @@ def is_nvidia_library(path: str) -> bool:
     return _NVIDIA_LIBRARY.match(os.path.basename(path)) is not None
 
 
-def name_existing(features: Iterable[str], contents: Contents) -> list[str]:
+def find_existing(features: Iterable[Feature], contents: Contents) -> list[Feature]:
     """Return those ``features`` that the installed packages have."""
-    return [name for name in features if FEATURES[name].is_in(contents.packages)]
+    return [feature for feature in features if feature.is_in(contents.packages)]
 
 
 def find_unknown(contents: Contents, with_gpu_code: Collection[str]) -> tuple[str, ...]:
@@ -87,4 +94,4 @@ def is_known(name: str) -> bool:
     """Return whether :data:`FEATURES` has a package's needs at run time, or it has none."""
     if _COMPILED.fullmatch(name):
         return True
-    return any(feature.of and feature.is_in([name]) for feature in FEATURES.values())
+    return any(feature.of and feature.is_in([name]) for feature in FEATURES)

@@ -7,6 +7,7 @@ import posixpath
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from cuda_code.cuda_archs import Runs
 from cuda_code.elf_file import MAGIC
 from gpu_tools.contents import Contents
 from gpu_tools.file_lists import correct_list
-from gpu_tools.slim.features import FEATURES, find_unknown, is_nvidia_library, name_existing
+from gpu_tools.slim.features import FEATURES, Feature, find_existing, find_unknown, is_nvidia_library
 from gpu_tools.slim.library import LibrarySlimmed, Shrinking, slim_library
 from gpu_tools.slim.steps import Candidate, SlimRequest, SlimStep, select_steps
 from gpu_tools.subject_kind import SubjectKind
@@ -38,13 +39,14 @@ class Saving:
     saves: int
     files: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return this as JSON values."""
+    def to_json(self, contents: Contents) -> dict[str, Any]:
+        """Return this as JSON values, with the features that ``contents`` loses."""
         return {
             "name": self.step.name,
             "saves": self.saves,
             "files": self.files,
             "loses": self.step.loses,
+            "costs": [feature.name for feature in find_existing(self.step.costs, contents)],
         }
 
 
@@ -77,16 +79,18 @@ class SlimPlan:
         return self.before - sum(row.saves for row in self.rows)
 
     @property
-    def features(self) -> dict[str, list[str]]:
-        """Names of the packages' features that slimming leaves (``works``) and breaks (``lost``)."""
-        broken: set[str] = set()
-        for row in self.rows:
-            broken.update(row.step.costs)
-        names = name_existing(FEATURES, self.contents)
-        return {
-            "works": [name for name in names if name not in broken],
-            "lost": [name for name in names if name in broken],
-        }
+    def works(self) -> list[Feature]:
+        """The packages' features that slimming leaves."""
+        return [feature for feature in find_existing(FEATURES, self.contents) if feature not in self._broken]
+
+    @property
+    def lost(self) -> list[Feature]:
+        """The packages' features that slimming breaks."""
+        return [feature for feature in find_existing(FEATURES, self.contents) if feature in self._broken]
+
+    @property
+    def _broken(self) -> set[Feature]:
+        return set(chain.from_iterable(row.step.costs for row in self.rows))
 
     def to_json(self) -> dict[str, Any]:
         """Return this as JSON values."""
@@ -96,10 +100,9 @@ class SlimPlan:
             "gpus": list(self.request.gpus),
             "before": self.before,
             "after": self.after,
-            "steps": [
-                {**row.to_json(), "costs": name_existing(row.step.costs, self.contents)} for row in self.rows
-            ],
-            **self.features,
+            "steps": [row.to_json(self.contents) for row in self.rows],
+            "works": [feature.name for feature in self.works],
+            "lost": [feature.name for feature in self.lost],
             **to_dict(self, "lost_for spared unknown gpu_code left_alone"),
             "links": len(self.contents.outside),
         }

@@ -8,7 +8,7 @@ from itertools import chain
 
 from cuda_code.cuda_archs import Runs
 from gpu_tools.slim.check import Check
-from gpu_tools.slim.features import FEATURES, name_existing
+from gpu_tools.slim.features import find_existing
 from gpu_tools.slim.plan import CodeFound, SlimPlan, lacks_all_code
 from groundwork.text import Sign, counted, size, table
 
@@ -45,7 +45,8 @@ def _step_table(plan: SlimPlan) -> list[str]:
     rows = []
     for row in plan.rows:
         removes = row.step.loses
-        breaks = ", ".join(name_existing(row.step.costs, plan.contents))
+        lost = find_existing(row.step.costs, plan.contents)
+        breaks = ", ".join(feature.name for feature in lost)
         if breaks:
             breaks = breaks.replace("compile-cpu, compile-gpu", "compile")
             removes += f" [{breaks}]"
@@ -56,8 +57,7 @@ def _step_table(plan: SlimPlan) -> list[str]:
 
 def _feature_lines(plan: SlimPlan) -> Iterator[str]:
     """Yield what works, breaks or is uncertain afterwards, and the steps that are skipped."""
-    features = plan.features
-    lost = [FEATURES[name].words for name in features["lost"]]
+    lost = [feature.words for feature in plan.lost]
     if plan.lost_for:
         packages = ", ".join(sorted(set(chain.from_iterable(plan.lost_for.values()))))
         removed = ", ".join(row.step.loses for row in plan.rows if row.step.name in plan.lost_for)
@@ -67,7 +67,7 @@ def _feature_lines(plan: SlimPlan) -> Iterator[str]:
         names = ", ".join(plan.unknown)
         unknown.append(f"{names} may compile code or load removed files; test with --check COMMAND")
     texts_by_title = {
-        "unaffected:": [FEATURES[name].words for name in features["works"]],
+        "unaffected:": [feature.words for feature in plan.works],
         "lost:": lost,
         "skipped:": [f"{step} (needed for {reason})" for step, reason in plan.spared.items()],
         "unknown:": unknown,

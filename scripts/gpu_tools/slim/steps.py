@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu_tools.contents import Contents
-from gpu_tools.slim.features import FEATURES, name_existing
+from gpu_tools.slim.features import (
+    COMPILE_CPU,
+    COMPILE_GPU,
+    DISTRIBUTED,
+    EXTENSIONS,
+    FEATURES,
+    KERNELS,
+    PROFILER,
+    STARTUP,
+    Feature,
+    find_existing,
+)
 from gpu_tools.slim.find_files import (
     Finder,
     Survey,
@@ -50,27 +61,27 @@ class SlimStep:
     files: Finder = find_nothing
     users: UsersFinder | None = None  #: None: no package uses the files.
     shrinks: Shrinking | None = None  #: The part of libraries that it removes.
-    costs: tuple[str, ...] = ()  #: Names of features that stop working.
+    costs: tuple[Feature, ...] = ()  #: The features that stop working.
 
 
-_COMPILING = ("compile-cpu", "compile-gpu", "extensions", "startup")
+_COMPILING = (COMPILE_CPU, COMPILE_GPU, EXTENSIONS, STARTUP)
 #: In order; a file counts for the first step that removes it.
 STEPS = (
     SlimStep(name="triton", loses="Triton", files=find_triton, users=find_triton_users,
-             costs=("compile-gpu", "startup")),
+             costs=(COMPILE_GPU, STARTUP)),
     SlimStep(name="triton-profiler", loses="Proton, Triton's copies of CUDA tools", files=find_triton_profiler,
-             costs=("profiler",)),
+             costs=(PROFILER,)),
     SlimStep(name="triton-ptxas", loses="Triton's assembler for other GPUs", files=find_other_assembler),
     SlimStep(name="nvidia-unused", loses="unused NVIDIA libraries", files=find_unused),
-    SlimStep(name="nvidia-profiling", loses="GPU performance counters", files=find_measuring, costs=("profiler",)),
+    SlimStep(name="nvidia-profiling", loses="GPU performance counters", files=find_measuring, costs=(PROFILER,)),
     SlimStep(name="nvshmem-device", loses="NVSHMEM in Triton's kernels",
-             files=by_path(r"(.*/)?libnvshmem_device\.bc"), costs=("distributed",)),
+             files=by_path(r"(.*/)?libnvshmem_device\.bc"), costs=(DISTRIBUTED,)),
     SlimStep(name="static", loses="static libraries", files=find_static_libraries, users=find_compiler_users,
-             costs=(*_COMPILING, "kernels")),
+             costs=(*_COMPILING, KERNELS)),
     SlimStep(name="headers-torch", loses="torch headers", files=find_torch_headers, users=find_compiler_users,
              costs=_COMPILING),
     SlimStep(name="headers-nvidia", loses="CUDA headers", files=find_nvidia_headers, users=find_compiler_users,
-             costs=("compile-gpu", "extensions", "startup", "kernels")),
+             costs=(COMPILE_GPU, EXTENSIONS, STARTUP, KERNELS)),
     # packages import other modules of their tests folders
     SlimStep(name="tests", loses="packages' own tests",
              files=by_path(r"(.*/)?tests?/(.*/)?(test_[^/]*|conftest)\.py")),
@@ -111,8 +122,8 @@ def parse_keep(keep: Iterable[str]) -> frozenset[str]:
 
     Raises UsageError: A name is neither a feature nor a step.
     """
-    meanings = {name: {name} for name in FEATURES}
-    meanings["compile"] = {"compile-cpu", "compile-gpu"}
+    meanings = {feature.name: {feature.name} for feature in FEATURES}
+    meanings["compile"] = {COMPILE_CPU.name, COMPILE_GPU.name}
     meanings |= {step.name: {step.name} for step in STEPS}
     names: set[str] = set()
     for name in filter(None, map(str.strip, ",".join(keep).split(","))):
@@ -144,10 +155,11 @@ def select_steps(contents: Contents, request: SlimRequest) -> Selection:
         step = candidate.step
         if step.shrinks is Shrinking.GPU_CODE and not request.gpus:
             continue
-        lost = name_existing(step.costs, contents)
-        if step.name in request.keep or not request.keep.isdisjoint(lost):
+        lost = find_existing(step.costs, contents)
+        names = {step.name, *(feature.name for feature in lost)}
+        if names & request.keep:
             continue
-        vital = [name for name in lost if FEATURES[name].is_vital]
+        vital = [feature.name for feature in lost if feature.is_vital]
         needing = sorted(name for name, is_useless in candidate.users.items() if is_useless)
         if vital:
             if candidate.files:

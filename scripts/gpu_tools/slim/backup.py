@@ -17,15 +17,22 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gpu_tools.contents import BACKUP
 from gpu_tools.file_lists import source_of
-from gpu_tools.slim.manifest import KeptFolder, Manifest, TouchedFile, is_alike, read_manifest
+from gpu_tools.slim.manifest import (
+    KeptFolder,
+    Manifest,
+    TouchedFile,
+    is_alike,
+    list_touched,
+    read_manifest,
+)
 from gpu_tools.slim.plan import SlimPlan
 from groundwork.errors import IntegrityError, PreflightError
-from groundwork.files import sha256, sole_user, sync, write
+from groundwork.files import sole_user, sync, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +134,7 @@ class Backup:
 
         Raises PreflightError: The file system has no hard links.
         """
-        touched = _list_touched(plan)
+        touched = list_touched(plan)
         folders = self._list_folders(touched)
         self._write(folders, touched, complete=False)
         try:
@@ -268,23 +275,6 @@ class Backup:
             new.mkdir()
             _give_to_owner(new, new.parent)
             new.chmod(modes.get(str(path), 0o755))
-
-
-def _list_touched(plan: SlimPlan) -> list[TouchedFile]:
-    """Return the files to replace or remove."""
-    lists: dict[str, str] = {}
-    for listed in plan.contents.lists:
-        lists |= dict.fromkeys(listed.files, listed.path)
-    touched = []
-    for path in (*plan.new, *sorted(plan.gone)):
-        record = lists.get(path) or lists.get(source_of(path), "")
-        file = TouchedFile(path=path, record=record)
-        new = plan.new.get(path)
-        if new:
-            status = new.lstat()
-            file = replace(file, size=status.st_size, when=status.st_mtime_ns, digest=sha256(new))
-        touched.append(file)
-    return touched
 
 
 def _size(folder: Path) -> int:

@@ -28,7 +28,7 @@ _TORCH = "torch|pytorch|libtorch"
 COMPILE_CPU = Feature(name="compile-cpu", words="torch.compile on the CPU", of=_TORCH)
 COMPILE_GPU = Feature(name="compile-gpu", words="torch.compile on GPUs", of=_TORCH)
 # they pass the headers in nvidia/ to NVRTC and nvcc; numba-cuda links libcudadevrt.a
-KERNELS = Feature(
+RUN_TIME_KERNELS = Feature(
     name="kernels",
     words="kernels compiled at run time",
     of="cupy|cupy-.*|numba-cuda|cuda-core|nvmath-python|pycuda|warp-lang",
@@ -50,7 +50,7 @@ PROFILER = Feature(
     of=f"{_TORCH}|tensorflow|tensorflow-cpu|tensorflow-base|jaxlib",
 )
 #: In the order of the report.
-FEATURES = (COMPILE_CPU, COMPILE_GPU, KERNELS, STARTUP, EXTENSIONS, DISTRIBUTED, PROFILER)
+FEATURES = (COMPILE_CPU, COMPILE_GPU, RUN_TIME_KERNELS, STARTUP, EXTENSIONS, DISTRIBUTED, PROFILER)
 #: Packages that have GPU code or require CUDA, but compile nothing at run time.
 _COMPILED = re.compile(
     "torchvision|torchaudio|torch-(scatter|sparse|cluster|spline-conv)|pyg-lib|bitsandbytes|triton|cuda-bindings|"

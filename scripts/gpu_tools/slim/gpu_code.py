@@ -29,6 +29,7 @@ _RELOCATION = struct.Struct("<QQq")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _ADDRESS = struct.Struct("<Q")
 _RELATIVE = {"x86_64": 8, "aarch64": 1027}  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
+# offsets of the address in a wrapper, in a relocation and in a symbol
 _POINTER_AT = 8
 _ADDEND_AT = 16
 _VALUE_AT = 8
@@ -46,15 +47,15 @@ def find_changes(
     stand_in = find_stand_in(library.data, all_fatbins, gpus)
     cuts: list[_Cut] = []
     for index, fatbins in by_section.items():
-        is_nvccs = tables.names[index] in cuda_archs.SECTIONS
+        is_of_nvcc = tables.names[index] in cuda_archs.SECTIONS
         slimmed = []
         for fatbin in fatbins:
             pieces, runs = slim_fatbin(library.data, fatbin, gpus, stand_in)
-            if runs and not is_nvccs:
+            if runs and not is_of_nvcc:
                 pieces = ((fatbin.start, fatbin.end),)
             slimmed.append(RangeChange(start=fatbin.start, end=fatbin.end, pieces=pieces))
         compacted = None
-        if is_nvccs:
+        if is_of_nvcc:
             compacted = _compact(library, tables, index, slimmed, dropped)
         if compacted:
             cuts.append(compacted)

@@ -6,11 +6,13 @@ import filecmp
 import json
 import os
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from gpu_tools.file_lists import source_of
+from gpu_tools.slim.plan import SlimPlan
 from groundwork.errors import IntegrityError
 from groundwork.files import sha256
 
@@ -55,6 +57,23 @@ class Manifest:
     complete: bool  #: False while slimming or undoing, and after an interruption of either.
     folders: tuple[KeptFolder, ...]
     touched: tuple[TouchedFile, ...]
+
+
+def list_touched(plan: SlimPlan) -> list[TouchedFile]:
+    """Return the files to replace or remove."""
+    lists: dict[str, str] = {}
+    for listed in plan.contents.lists:
+        lists |= dict.fromkeys(listed.files, listed.path)
+    touched = []
+    for path in (*plan.new, *sorted(plan.gone)):
+        record = lists.get(path) or lists.get(source_of(path), "")
+        file = TouchedFile(path=path, record=record)
+        new = plan.new.get(path)
+        if new:
+            status = new.lstat()
+            file = replace(file, size=status.st_size, when=status.st_mtime_ns, digest=sha256(new))
+        touched.append(file)
+    return touched
 
 
 def read_manifest(path: Path, originals: Path) -> Manifest | None:

@@ -12,18 +12,12 @@ from cuda_code.judge import Judgement, empty, judge
 from cuda_code.kernels import KERNELS
 from cuda_code.library_facts import STABLE_ABI, LibraryFacts, read
 from gpu_tools.verify.build_target import BuildTarget
-from gpu_tools.verify.expectation import (
-    Expectation,
-    ModuleContext,
-    find_accelerator,
-    judge_accelerator,
-    judge_builds,
-    judge_contents,
-    judge_fit,
-    judge_silence,
-)
+from gpu_tools.verify.expectation import Expectation, ModuleContext
 from gpu_tools.verify.inspected_package import open_subject
 from gpu_tools.verify.installed_torch import InstalledTorch, library_name
+from gpu_tools.verify.judge_builds import judge_builds
+from gpu_tools.verify.judge_fit import judge_fit
+from gpu_tools.verify.judge_library import find_accelerator, judge_accelerator, judge_contents, judge_silence
 from gpu_tools.verify.subject import TORCH, Subject
 from groundwork.names import accelerator
 

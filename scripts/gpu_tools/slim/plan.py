@@ -38,6 +38,7 @@ class Saving:
     step: SlimStep
     saves: int
     files: int
+    lost_for: tuple[str, ...] = ()  #: Packages that use the removed files, but work without.
 
     def to_json(self, contents: Contents) -> dict[str, Any]:
         """Return this as JSON values, with the features that ``contents`` loses."""
@@ -63,7 +64,6 @@ class SlimPlan:
     gpu_code: Mapping[str, CodeFound]
     #: Skipped steps, by name, with the feature or the packages that need the files.
     spared: Mapping[str, str]
-    lost_for: Mapping[str, list[str]]  #: By step: packages that use the removed files, but work without.
     unknown: tuple[str, ...]  #: GPU packages whose needs at run time are unknown.
     #: New files by the paths of the libraries and lists that they replace; empty if none were written.
     new: Mapping[str, Path]
@@ -77,6 +77,11 @@ class SlimPlan:
     def after(self) -> int:
         """Bytes of all files after slimming."""
         return self.before - sum(row.saves for row in self.rows)
+
+    @property
+    def lost_for(self) -> dict[str, list[str]]:
+        """By step: packages that use the removed files, but work without."""
+        return {row.step.name: list(row.lost_for) for row in self.rows if row.lost_for}
 
     @property
     def works(self) -> list[Feature]:
@@ -115,31 +120,26 @@ def make_plan(contents: Contents, request: SlimRequest, note: Notes, into: Path 
     """
     note("finding unused files")
     selection = select_steps(contents, request)
-    removal = _pick_files(contents, selection.chosen)
-    libraries = _slim_libraries(contents, request.gpus, selection.shrinkings, removal.gone, note, into)
+    gone, rows = _pick_files(contents, selection.chosen)
+    libraries = _slim_libraries(contents, request.gpus, selection.shrinkings, gone, note, into)
     gpu_code = {gpu: _sort_by_code(gpu, libraries) for gpu in request.gpus}
     smaller = {path: slimmed for path, slimmed in libraries.items() if slimmed.saved >= _LEAST}
     new: dict[str, Path] = {}
     if into is not None:
         _check_gpus(contents, gpu_code)
         new = {path: into / path for path in smaller}
-        _write_lists(contents, removal.gone, new, into)
-    rows = (*removal.rows, *_find_savings(selection.chosen, smaller.values()))
-    lost_for = {}
-    for candidate in removal.removed:
-        if candidate.users:
-            lost_for[candidate.step.name] = sorted(candidate.users)
+        _write_lists(contents, gone, new, into)
+    rows += _find_savings(selection.chosen, smaller.values())
     left_alone = {path: slimmed.trouble for path, slimmed in libraries.items() if slimmed.trouble}
     with_code = {contents.owners[path] for path, slimmed in libraries.items() if slimmed.code}
     return SlimPlan(
         contents=contents,
         request=request,
-        rows=rows,
-        gone=removal.gone,
+        rows=tuple(rows),
+        gone=frozenset(gone),
         left_alone=left_alone,
         gpu_code=gpu_code,
         spared=selection.spared,
-        lost_for=lost_for,
         unknown=find_unknown(contents, with_code),
         new=new,
     )
@@ -170,19 +170,10 @@ def lacks_all_code(found: CodeFound) -> bool:
     return bool(found[Runs.MISSING]) and not (found[Runs.NATIVE] or found[Runs.PTX_ONLY])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Removal:
-    """The files to remove, with the steps that do."""
-
-    gone: frozenset[str]
-    rows: tuple[Saving, ...]
-    removed: tuple[Candidate, ...]  #: Those of the rows.
-
-
-def _pick_files(contents: Contents, chosen: Iterable[Candidate]) -> _Removal:
+def _pick_files(contents: Contents, chosen: Iterable[Candidate]) -> tuple[set[str], list[Saving]]:
+    """Return the files to remove, and the savings of the steps that remove them."""
     gone: set[str] = set()
     rows = []
-    removed = []
     for candidate in chosen:
         # removing a link to a file outside saves nothing
         picked = set(candidate.files) - gone - contents.outside.keys()
@@ -193,9 +184,9 @@ def _pick_files(contents: Contents, chosen: Iterable[Candidate]) -> _Removal:
         gone |= picked
         if picked:
             saves = sum(map(contents.size_of, picked))
-            rows.append(Saving(step=candidate.step, saves=saves, files=len(picked)))
-            removed.append(candidate)
-    return _Removal(gone=frozenset(gone), rows=tuple(rows), removed=tuple(removed))
+            users = tuple(sorted(candidate.users))
+            rows.append(Saving(step=candidate.step, saves=saves, files=len(picked), lost_for=users))
+    return gone, rows
 
 
 def _find_savings(chosen: Iterable[Candidate], smaller: Iterable[LibrarySlimmed]) -> Iterator[Saving]:
@@ -226,7 +217,7 @@ def _slim_libraries(
     if not gpus and not symbols:
         return {}
     libraries: dict[str, LibrarySlimmed] = {}
-    paths = [path for path in _find_libraries(contents) if path not in gone]
+    paths = list(_find_libraries(contents, gone))
     for count, path in enumerate(paths, 1):
         note(f"analysing libraries: {count} of {len(paths)} ({posixpath.basename(path)})")
         source = contents.root / path
@@ -244,12 +235,12 @@ def _slim_libraries(
     return libraries
 
 
-def _find_libraries(contents: Contents) -> Iterator[str]:
+def _find_libraries(contents: Contents, gone: Collection[str]) -> Iterator[str]:
     """Yield the libraries that may be slimmed.
 
     In packages, NVIDIA's are left out: its licence forbids passing on changed copies.
     """
-    for path in sorted(contents.owners):
+    for path in sorted(contents.owners.keys() - gone):
         if contents.kind is not SubjectKind.ENVIRONMENT and is_nvidia_library(path):
             continue
         if contents.size_of(path) >= _LEAST and contents.begins_with(path, MAGIC):

@@ -58,9 +58,10 @@ def _step_table(plan: SlimPlan) -> list[str]:
 def _feature_lines(plan: SlimPlan) -> Iterator[str]:
     """Yield what works, breaks or is uncertain afterwards, and the steps that are skipped."""
     lost = [feature.words for feature in plan.lost]
-    if plan.lost_for:
-        packages = ", ".join(sorted(set(chain.from_iterable(plan.lost_for.values()))))
-        removed = ", ".join(row.step.loses for row in plan.rows if row.step.name in plan.lost_for)
+    with_users = [row for row in plan.rows if row.lost_for]
+    if with_users:
+        packages = ", ".join(sorted(set(chain.from_iterable(row.lost_for for row in with_users))))
+        removed = ", ".join(row.step.loses for row in with_users)
         lost.append(f"functions of {packages} that use {removed}")
     unknown = []
     if plan.unknown:

@@ -106,7 +106,7 @@ def find_accelerator(module: ModuleContext, facts: LibraryFacts) -> str | None:
         return str(facts.cuda_runtime)
     if facts.units or facts.links_cuda:
         return target.cuda or cuda_of_name(facts.path)
-    name = split(facts.path.rpartition("/")[2])
+    name = split(facts.file_name)
     lacks_kernels = module.name in KERNELS and name.stem in KERNELS[module.name].kernels
     if name.flavour == CPU or facts.says_not_compiled or lacks_kernels:
         return CPU

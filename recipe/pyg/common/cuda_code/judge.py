@@ -84,7 +84,7 @@ def empty(module: str) -> Judgement:
 def _judge_library(
     facts: LibraryFacts, names: set[str], table: Module, cuda: bool, wanted: Wanted
 ) -> Judgement:
-    name = split(facts.path.rpartition("/")[2])
+    name = split(facts.file_name)
     wrong = judge_python(facts.pythons, wanted.python)
     if wrong:
         return wrong
@@ -117,7 +117,7 @@ def judge_for_cpu(facts: LibraryFacts) -> Judgement:
         sign = "has device code"
     elif facts.links_cuda:
         sign = "links to CUDA"
-    elif split(facts.path.rpartition("/")[2]).flavour == CUDA:
+    elif split(facts.file_name).flavour == CUDA:
         sign = "is named for CUDA"
     else:
         return Judgement()

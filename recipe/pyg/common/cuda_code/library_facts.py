@@ -71,6 +71,11 @@ class LibraryFacts:
     blank: bool = False  #: The section for device code has only zeros.
 
     @property
+    def file_name(self) -> str:
+        """``_scatter_cuda.so``."""
+        return self.path.rpartition("/")[2]
+
+    @property
     def archs(self) -> tuple[str, ...]:
         """Architectures with machine code, in any translation unit."""
         return cuda_archs.ordered(frozenset().union(*(unit.sm for unit in self.units)))

@@ -21,7 +21,7 @@ from groundwork.network.index import PYG_INDEX
 from groundwork.result import Result
 
 EXAMPLES = """
-{prog}                        all five, into the active environment
+{prog}                        all extensions, into the active environment
 {prog} pyg-lib                only the one that upstream continues
 {prog} -p ~/venv torch_scatter torch_sparse
 {prog} pyg-lib --pyg source --arch-list "9.0;12.0"

@@ -19,11 +19,11 @@ from megabuild.plan.plan import Method
 from megabuild.providers.environment import Environment
 from pin_audit import ci_rules
 from pyg_extensions import sources
-from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, recipes
+from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, recipes, release
 
 Variant = dict[str, tuple[str, ...]]
 NONE = Path("/no/cache")
-ARCHIVES = ("scatter-2.1.2", "sparse-0.6.18", "cluster-1.6.3", "spline_conv-1.2.2")
+WITH_ARCHIVE = tuple(extension for extension in EXTENSIONS if extension.has_sdist)
 
 
 @pytest.fixture
@@ -32,9 +32,9 @@ def variant(repository: Path) -> Variant:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    for name in ARCHIVES:
-        (tmp_path / f"torch_{name}.tar.gz").touch()
+def folder(tmp_path: Path, variant: Variant) -> Path:
+    for extension in WITH_ARCHIVE:
+        (tmp_path / release(extension, variant).archive).touch()
     return tmp_path
 
 
@@ -93,9 +93,9 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     monkeypatch.setattr(sources, "download", download)
     found = sources.find(recipes(repository), variant, None, tmp_path)
     assert sorted(asked)[0].startswith("torch_cluster-")
-    assert len(asked) == 4
+    assert len(asked) == len(WITH_ARCHIVE)
     assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
-    assert len(found.notes) == 4, "the plan says where they come from"
+    assert len(found.notes) == len(WITH_ARCHIVE), "the plan says where they come from"
     assert set(found.left_out) == {"pyg-lib"}
 
 
@@ -138,6 +138,7 @@ def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
         recipe = recipes(repository)[extension.conda].read_text()
         assert f"module: {extension.name}\n" in recipe
         assert f"repository: {extension.repository}\n" in recipe
+        assert release(extension, variant).version, f"conda_build_config.yaml lacks {extension.key}_version"
         assert extension.has_sdist == (f"{extension.key}_sha256" in variant)
         if extension.checkout:
             assert f"git: {extension.checkout.repository}\n" in recipe

@@ -117,11 +117,17 @@ def swap(
             [*python_entries.disagreements(configured, facts), *frozen_settings.changed(cache, configured)]
         )
         steps = _judged(build_dir, graph, python_targets)
-        has_new_headers = python_headers.changed(build_dir, facts)
-        if has_new_headers and python_headers.forget_objects(build_dir, python_targets):
+        if _forget_other_headers(build_dir, facts, python_targets):
             steps = _ask_ninja(build_dir, cache)
         python_headers.record(build_dir, facts)
     return replace(report, steps=len(steps), objects=_count_objects(steps), core=0)
+
+
+def _forget_other_headers(build_dir: Path, facts: PythonFacts, python_targets: frozenset[str]) -> bool:
+    """Delete the Python side's objects if headers have changed under the same path; return whether there were any."""
+    if not python_headers.changed(build_dir, facts):
+        return False
+    return python_headers.forget_objects(build_dir, python_targets) > 0
 
 
 def _configure(

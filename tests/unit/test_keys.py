@@ -1,7 +1,8 @@
 """Every key of a stored result changes with each of its inputs.
 
 A case makes a key by the product's own code, from inputs as the user changes them. For each field of the key it has a
-change of these inputs. A field without a change, or a key without a case, fails here.
+change of these inputs, and two for an input that is empty at first: one key for all that is not empty is not enough. A
+field without these changes, or a key without a case, fails here.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "place": {"host": False},
             "place: another image": {"host": False, "image": "other"},
             "variant": {"variant": {"c_compiler_version": ("15",)}},
-            "variant: of the provider": {"overrides": {"c_compiler_version": ("15",)}},
+            "variant: of the provider": {"overrides": {"c_compiler_version": ("16",)}},
             "variant: a further value": {"variant": {"c_compiler_version": ("14", "15")}},
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
@@ -178,13 +179,13 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         written: Mapping[str, str] | None = None,
         planned: PlannedPackage = PLANNED,
         torch: str = "one",
-        wheel: bool = False,
+        wheel: str = "",
         needs: str = "fmt 12",
     ) -> ExtensionInputs:
         files = {"pyg/pytorch_scatter/recipe.yaml": "1", "pyg/common/build.sh": "1", "checkout/a.cpp": "1"}
         for name, text in {**files, **(written or {})}.items():
             write(tmp_path / name, text)
-        write(tmp_path / "a.whl", "wheel")
+        write(tmp_path / "a.whl", wheel)
         found = Sources(folders={"pytorch_scatter": tmp_path / "checkout"})
         planner = ExtensionPlanner(options=options, reason="", wanted=(), recipes={}, sources=found)
         task = Task(
@@ -204,7 +205,8 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "common": {"written": {"pyg/common/build.sh": "2"}},
             "planned": {"planned": replace(PLANNED, run=("numpy",))},
             "torch": {"torch": "another"},
-            "wheel": {"wheel": True},
+            "wheel": {"wheel": "one"},
+            "wheel: of another content": {"wheel": "two"},
             "sources": {"written": {"checkout/a.cpp": "2"}},
             "environments": {"needs": "fmt 13"},
         },
@@ -234,6 +236,7 @@ def local(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "package: its build number": {"build_number": 1},
             "depends": {"depends": ("c",)},
             "constrains": {"constrains": ("c",)},
+            "constrains: another version": {"constrains": ("c >=2",)},
             "run_exports": {"run_exports": {"strong": ("a >=2",)}},
             "inputs": {"inputs": {"c": "2"}},
             "content": {"relocate": "/opt"},
@@ -296,7 +299,9 @@ def question(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "python": {"python": interpreter(soabi="cpython-312-aarch64-linux-gnu")},
             "dependencies": {"dependencies": False},
             "more": {"more": ("https://index.example",)},
+            "more: another": {"more": ("https://other.example",)},
             "index": {"index": "https://index.example"},
+            "index: another": {"index": "https://other.example"},
         },
     )
 
@@ -336,9 +341,11 @@ def wheel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "format": {"form": "2"},
             "programs": {"programs": {"patchelf": "2"}},
             "date": {"date": 1},
+            "date: another": {"date": 2},
             "package": {"built": replace(BUILT, sha256="2")},
             "version": {"built": replace(BUILT, accelerator="cu124")},
             "requires": {"built": replace(BUILT, more=("triton==3",))},
+            "requires: another version": {"built": replace(BUILT, more=("triton==4",))},
             "libtorch": {"libtorch": "3"},
             "channels": {"beside": "https://other.example"},
             "root": {"root": "2"},
@@ -374,8 +381,10 @@ def compiled(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         {
             **changes,
             "archs": {"archs": ("9.0",)},
+            "archs: another": {"archs": ("12.0",)},
             "source": {"source": "2"},
             "variables": {"variable": "clang++"},
+            "variables: another value": {"variable": "g++-14"},
         },
     )
 
@@ -392,8 +401,11 @@ def objects(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         {
             "provider": {"config": {"provider": "local"}},
             "optimization": {"optimization": "0"},
+            "optimization: the usual one": {"optimization": "2"},
             "arch_list": {"arch_list": "9.0"},
-            "torch_source": {"torch_source": Path("/source")},
+            "arch_list: another": {"arch_list": "12.0"},
+            "torch_source": {"torch_source": Path("/one/pytorch")},
+            "torch_source: a folder of the same name": {"torch_source": Path("/other/pytorch")},
         },
     )
 
@@ -406,17 +418,24 @@ def duration(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         make,
         {
             "pythons": {"pythons": ("3.12",)},
+            "pythons: another": {"pythons": ("3.13",)},
             "engine": {"engine": Engine.HOST},
-            "pyg": {"pyg": PygMode.NONE},
+            "engine: another": {"engine": Engine.PODMAN},
+            "pyg": {"pyg": PygMode.SOURCE},
             "pyg_index": {"pyg_index": "https://index.example"},
-            "pyg_sources": {"pyg_sources": "/sources"},
+            "pyg_index: another": {"pyg_index": "https://other.example"},
+            "pyg_sources": {"pyg_sources": "/one/sources"},
+            "pyg_sources: a folder of the same name": {"pyg_sources": "/other/sources"},
             "extensions": {"extensions": ("scatter",)},
+            "extensions: another": {"extensions": ("sparse",)},
             "upstream_tests": {"upstream_tests": True},
             "jobs": {"cpu_count": 1},
-            "jobs: by CPU_COUNT": {"environ": {"CPU_COUNT": "1"}},
-            "jobs: by MAX_JOBS": {"environ": {"MAX_JOBS": "1"}},
+            "jobs: by CPU_COUNT": {"environ": {"CPU_COUNT": "2"}},
+            "jobs: by MAX_JOBS": {"environ": {"MAX_JOBS": "3"}},
             "memory": {"memory": 1},
+            "memory: another": {"memory": 2},
             "object_cache": {"environ": {"TORCH_CCACHE": "none"}},
+            "object_cache: another": {"environ": {"TORCH_CCACHE": "sccache"}},
         },
     )
 
@@ -464,7 +483,8 @@ def metadata(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         {
             "file_name": {"name": "y.whl"},
             "content": {"sha256": "2"},
-            "content: address": {"sha256": "", "url": "b"},
+            "content: address": {"sha256": "", "url": "https://b.example/x.whl"},
+            "content: another address": {"sha256": "", "url": "https://c.example/x.whl"},
         },
     )
 
@@ -517,7 +537,9 @@ CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     last_run.CompiledObjects: objects,
     last_run.RunDuration: duration,
     bootstrap.VirtualEnvironment: virtual_environment,
-    Fingerprint: lambda *_: of_fields(Fingerprint, dependency=({}, {"a": "1"}), source=({}, {"a": "1"})),
+    Fingerprint: lambda *_: of_fields(
+        Fingerprint, dependency=({"a": "1"}, {"a": "2"}), source=({"a": "1"}, {"a": "2"})
+    ),
     Download: download,
     Clone: clone,
     NewestPackages: newest,
@@ -539,13 +561,19 @@ def test_another_input_is_another_key(
     assert case.make().digest == case.make().digest
     assert field in case.changes, f"tests/unit/test_keys.py: change the input {field} of {kind.__name__}, too"
     changes = {name: arguments for name, arguments in case.changes.items() if name.partition(":")[0] == field}
+    made: list[object] = []
     for name, arguments in changes.items():
         before = case.make()  # files of an earlier change stay
         after = case.make(**arguments)
-        assert getattr(after, field) != getattr(before, field), name
+        value = getattr(after, field)
+        assert value not in (getattr(before, field), *made), name
         assert after.digest != before.digest
+        made.append(value)
         if isinstance(before, StagingInputs) and isinstance(after, StagingInputs):
             assert after.fingerprint.digest != before.fingerprint.digest
+    first = getattr(case.make(), field)
+    if not first and first is not False:
+        assert len(changes) > 1, f"tests/unit/test_keys.py: change the empty input {field} to two values"
 
 
 def test_every_key_has_a_case() -> None:
@@ -765,6 +793,26 @@ def test_a_changed_interpreter_is_another_package(change: str, tmp_path: Path) -
     assert local_python._signature(made) != before
 
 
+#: Of GCC, of nvcc, of PyTorch's and upstream's setup.py, and of CMake.
+COMPILERS_VARIABLES = (
+    "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS",
+    "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
+    "NVCC_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX",
+    "FORCE_CUDA", "FORCE_ONLY_CPU", "FORCE_ONLY_CUDA", "WITH_METIS", "WITH_MTMETIS", "WITH_SYMBOLS", "SUFFIX",
+    "CMAKE_ARGS", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILERS_VARIABLES)
+def test_a_wheel_compiled_with_another_variable_is_another(name: str) -> None:
+    values = ("torch_version", "python", "tag", "platform", "glibc")
+    target = cast(Any, SimpleNamespace(**dict.fromkeys(values, "1")))
+    keys = {
+        compiled_wheel(target, (), "1", {name: value} if value else {}).digest for value in ("", "a", "b")
+    }
+    assert len(keys) == 3
+
+
 @pytest.mark.parametrize("change", ["content", "name", "further file", "archive"])
 def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -> None:
     scatter = find("scatter")
@@ -783,6 +831,10 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
             write(checkout / "csrc/c.cpp", "")
         case _:
             write(tmp_path / release.archive, "archive")
+            without = before
+            before = source_identity(scatter, release, tmp_path)
+            write(tmp_path / release.archive, "another")
+            assert without not in (before, source_identity(scatter, release, tmp_path))
     assert source_identity(scatter, release, tmp_path) != before
     assert source_identity(scatter, release, None) != source_identity(
         scatter, replace(release, sha256="2"), None

@@ -233,3 +233,78 @@ def test_only_a_wheel_may_lack_an_export_and_its_test_says_so(
     assert f"--build build --target {built}\n" in (tmp_path / "cmake.log").read_text()
     warned = f"warning: the official wheel's libtorch_python does not export {HIDDEN}:" in done.stdout
     assert warned == (source == "wheel" and bool(missing))
+
+
+#: What build_env.sh exports besides settings of PyTorch's configure step.
+NO_SETTINGS = frozenset(
+    {
+        "BUILD_ENV_LINK", "TORCH_TREE", "PYTHON",  # the environment's and the tree's places: PREFIX is a setting
+        "CCACHE_BASEDIR", "CCACHE_COMPILERCHECK", "CCACHE_DEPEND", "CCACHE_NOHASHDIR", "CCACHE_SLOPPINESS",
+        "MAX_JOBS", "NINJA_STATUS", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PACKAGE_TYPE", "INSTALL_TEST",
+        "OpenBLAS_HOME", "_GLIBCXX_USE_CXX11_ABI",  # constants next to a setting
+    }
+)  # fmt: skip
+
+
+@pytest.fixture
+def staging(repository: Path, tmp_path: Path) -> Path:
+    """A recipe with the real script of the staging, and functions in place of those that compile."""
+    recipe = tmp_path / "recipe"
+    script = (repository / "recipe" / "build_staging.sh").read_text()
+    write(recipe / "build_staging.sh", script)
+    write(recipe / "build_env.sh", "phase() { :; }\nwrite_toolchain() { :; }\nscript_python=true\n")
+    functions = "configure_tree() { mkdir -p build; echo >>configured; $CONFIGURE; }\ninstall_tree() { :; }\n"
+    write(recipe / "backend.sh", f"{functions}installed=.\n")
+    (tmp_path / "tree").mkdir()
+    return recipe / "build_staging.sh"
+
+
+def staged(script: Path, *, ends: int = 0, **variables: str) -> bool:
+    """Run the staging; return whether it configured the tree."""
+    tree = script.parents[1] / "tree"
+    (tree / "configured").unlink(missing_ok=True)
+    environ = {
+        "PATH": os.environ["PATH"], "RECIPE_DIR": str(script.parent), "SRC_DIR": "/src", "PREFIX": "/env",
+        "TORCH_TREE": str(tree), "torch_source": "model", "torch_optimization": "2", "target_platform": "osx-64",
+        "PYTHON": "true", "CONFIGURE": "true", **variables,
+    }  # fmt: skip
+    done = subprocess.run(["bash", str(script)], env=environ, capture_output=True, text=True)
+    assert done.returncode == ends, done.stderr
+    return (tree / "configured").exists()
+
+
+def test_a_tree_is_configured_again_for_each_other_setting(
+    repository: Path, tmp_path: Path, staging: Path
+) -> None:
+    text = (repository / "recipe" / "build_env.sh").read_text()
+    code = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in text.splitlines())
+    exports = re.findall(r"\bexport (.*)", code)
+    names = {name for words in exports for name in re.findall(r"(?:^|\s)([A-Za-z_]\w*)=", words)}
+    names |= {name for words in exports if "=" not in words for name in words.split()}
+    assert {"CFLAGS", "CXXFLAGS", "LDFLAGS", "BLAS", "USE_CUDA", "TORCH_CUDA_ARCH_LIST"} < names
+    assert names > NO_SETTINGS
+    record = tmp_path / "tree" / "build" / "configured-with.txt"
+    assert staged(staging)
+    assert not staged(staging)
+    before = record.read_text()
+    forgotten = []
+    for name in sorted(
+        {*names, "CC", "CXX", "torch_blas", "PREFIX"} - NO_SETTINGS - {"CMAKE_TOOLCHAIN_FILE"}
+    ):
+        if not staged(staging, **{name: "changed"}):
+            forgotten.append(name)
+        record.write_text(before)
+    assert forgotten == []
+
+
+def test_a_tree_is_configured_again_for_another_toolchain_and_after_a_failure(
+    tmp_path: Path, staging: Path
+) -> None:
+    toolchain = str(write(tmp_path / "toolchain.cmake", "set(A 1)\n"))
+    assert staged(staging, CMAKE_TOOLCHAIN_FILE=toolchain)
+    assert not staged(staging, CMAKE_TOOLCHAIN_FILE=toolchain)
+    write(tmp_path / "toolchain.cmake", "set(A 2)\n")
+    assert staged(staging, CMAKE_TOOLCHAIN_FILE=toolchain)
+    # the new settings fail: neither these nor the former ones are those of the tree
+    assert staged(staging, CONFIGURE="false", ends=1, USE_CUDA="1")
+    assert staged(staging, CMAKE_TOOLCHAIN_FILE=toolchain)

@@ -27,7 +27,9 @@ _SYSTEMS = ("linux-", "osx-", "win-")
 _PLACES = ("repository", "dev_url", "homepage", "home")
 _REVISIONS = ("tag", "git_tag", "rev", "git_rev")
 #: Stands for the configs of a project without a recipe.
-_NO_CONFIG = Build(name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider=ProviderName.CONDA_FORGE)
+_NO_CONFIG = Build(
+    name="", platform="linux-64", accelerator="cpu", cuda="", blas="", provider=ProviderName.CONDA_FORGE
+)
 #: A variable; filters that only change the spelling are ignored.
 _VARIABLE = re.compile(r"(\w+)(?:\s*\|\s*lower|\.(?:lower|replace)\([^()]*\))?")
 _CONTEXT = re.compile(r"^context:\s*\n((?:[ #].*\n|\s*\n)+)", re.MULTILINE)

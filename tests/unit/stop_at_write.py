@@ -1,8 +1,8 @@
 """Stops an operation at its n-th write-like call, as a kill at that moment would, for every n in turn.
 
-Counted are opening a file for writing, renames, links, removals, folders, modes, dates and fsync, by Python's own audit
-events, so nothing of the operation is replaced. Calls of libraries that are not Python, and halves of a write, are the
-subject of ``tests/integration/kill_at_write.c``.
+Counted are opening a file for writing, renames, links, removals, folders, modes, dates, fsync and sync, by Python's own
+audit events, so nothing of the operation is replaced but sync itself, which waits for the writes of all programs. Calls
+of libraries that are not Python, and halves of a write, are the subject of ``tests/integration/kill_at_write.c``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,12 +86,34 @@ def watched(below: Path, *, stop_at: int = 0) -> Iterator[list[str]]:
         calls.note("fsync", os.readlink(f"/proc/self/fd/{file}"))
         real(file)
 
-    with mock.patch.object(os, "fsync", fsync):
+    def sync() -> None:
+        calls.note("sync", str(calls.below))
+
+    with mock.patch.object(os, "fsync", fsync), mock.patch.object(os, "sync", sync):
         _watching.append(calls)
         try:
             yield calls.made
         finally:
             _watching.remove(calls)
+
+
+def unflushed(calls: Iterable[str], record: str) -> set[str]:
+    """Return the files that a power cut may empty just after ``record`` has got its name.
+
+    ``record``: the path that vouches for them, and the beginning of its temporary names.
+    """
+    written: set[str] = set()
+    for call in calls:
+        what, _, path = call.partition(" ")
+        if what == "rename" and path == record:
+            return written
+        if what == "open" and not path.startswith(record):
+            written.add(path)
+        elif what == "sync":
+            written.clear()
+        elif what == "fsync":
+            written.discard(path)
+    raise AssertionError(f"{record} is never written")
 
 
 def every_stop(template: Path, operation: Callable[[Path], object], *, step: int = 1) -> Iterator[Path]:

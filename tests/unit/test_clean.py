@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from command_line.run_command import Invocation
 from groundwork import files, in_use
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
+from groundwork.errors import BusyError
 from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
 from megabuild.plan.options import objects_lock
 from megabuild.store import published
@@ -214,6 +216,29 @@ def test_files_that_a_build_uses_stay(output: Path, cache: Path) -> None:
         "rattler/zstd-feedstock-0123abcd/linux_64_",
     ):
         assert not (cache / unused).exists()
+
+
+def test_no_run_can_begin_to_use_files_before_they_are_removed(
+    output: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, free = files.remove, list[str]()
+
+    def remove_locked(path: Path) -> None:
+        (item,) = (item for item in items if item.path == path)
+        if isinstance(item.lock, Path):
+            with contextlib.suppress(BusyError), files.sole_user(item.lock, "in use"):
+                free.append(str(path))
+        else:
+            with in_use.exclusive_lock(cache, item.lock) as is_free:
+                free.extend([str(path)] if is_free else [])
+        real(path)
+
+    monkeypatch.setattr(files, "remove", remove_locked)
+    items = list(find_items(output, cache))
+    assert {type(item.lock) for item in items} > {str}
+    assert [remove(item, cache) for item in items] == [""] * len(items)
+    assert not any(item.path.exists() for item in items)
+    assert free == []
 
 
 def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Path) -> None:

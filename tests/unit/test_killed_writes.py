@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +12,15 @@ from typing import Any
 
 import pytest
 from small_files import write
-from stop_at_write import every_stop, note, watched
+from stop_at_write import every_stop, note, unflushed, watched
 from tiny import make_package, publish
 
+from cmake_python_swap.atomic_file import write_atomically
 from groundwork import files, in_use
 from groundwork.errors import BusyError
-from megabuild.engine import archive
+from megabuild.engine import archive, output_folder
+from megabuild.plan import tree_reuse
+from megabuild.plan.fingerprint import Fingerprint
 from megabuild.store import published, server
 
 CONTENT = b"0123456789" * 450
@@ -141,3 +146,67 @@ def test_a_lock_of_a_stopped_process_blocks_no_other(tmp_path: Path) -> None:
             files.sole_user(folder / "lock", ""),
         ):
             pass
+
+
+def staging_of(folder: Path) -> None:
+    """A staging as rattler-build finishes it."""
+    write(folder / "out/build_cache/staging_1/prefix/lib/libc10.so", "library")
+    write(folder / "out/build_cache/staging_1/metadata.json", "{}")
+
+
+def seal(folder: Path) -> None:
+    staging_of(folder)
+    output_folder.seal_stagings(folder / "out")
+
+
+def note_checksum(folder: Path) -> None:
+    path = write(folder / "a.whl", CONTENT)
+    assert files.verified(path, files.sha256(path))
+
+
+def swap_file(folder: Path) -> None:
+    write_atomically(folder / "build.ninja", CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("operation", "record"),
+    [(seal, "stagings.json"), (note_checksum, "a.whl.checked"), (swap_file, "build.ninja")],
+    ids=["a staging", "a download", "a file of the swap"],
+)
+def test_files_are_on_the_disk_before_their_record(
+    operation: Callable[[Path], None], record: str, tmp_path: Path
+) -> None:
+    """A power cut empties files that were not flushed; a staging's own files are those of rattler-build."""
+    with watched(tmp_path) as calls:
+        operation(tmp_path)
+    assert unflushed(calls, record) == set()
+    assert [call for call in calls if call.startswith(("sync ", "fsync "))]
+
+
+FORMER = Fingerprint(dependency={"gcc": "14"}, source={"recipe": "1"})
+
+
+@pytest.mark.parametrize(
+    "new",
+    [Fingerprint(dependency={"gcc": "14"}, source={"recipe": "2"}), Fingerprint(dependency={"gcc": "15"})],
+    ids=["other sources", "another compiler"],
+)
+def test_a_tree_killed_while_it_is_prepared_is_never_taken_for_a_finished_one(
+    new: Fingerprint, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    write(here / "tree/build/a.o", "object")
+    tree_reuse.write(here / "tree", FORMER)
+    seal(here)
+
+    def prepare(folder: Path) -> None:
+        decision = tree_reuse.decide(folder / "tree", folder / "out", new)
+        tree_reuse.prepare_tree(decision, folder / "tree", folder / "out", new)
+
+    assert tree_reuse.decide(here / "tree", here / "out", FORMER).use == tree_reuse.TreeUse.REUSE
+    for folder in every_stop(here, prepare):
+        assert tree_reuse.decide(folder / "tree", folder / "out", new).use != tree_reuse.TreeUse.REUSE
+        prepare(folder)
+        assert tree_reuse.decide(folder / "tree", folder / "out", new).use == tree_reuse.TreeUse.RESUME
+        assert tree_reuse.read(folder / "tree") == new
+        assert os.path.exists(folder / "tree/build/a.o") == (new.dependency == FORMER.dependency)

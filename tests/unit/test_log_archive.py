@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from small_files import write
+from stop_at_write import watched
 
 from megabuild.run.log_archive import LogArchive
 
@@ -58,3 +59,14 @@ def test_a_failed_zip_leaves_nothing(output: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(OSError, match="No space left"):
         archive.write([])
     assert list((output / "logs").iterdir()) == []
+
+
+def test_a_zip_has_its_name_when_it_is_complete(output: Path) -> None:
+    archive = LogArchive(output, [output / "linux_64_cpu"])
+    write(output / "linux_64_cpu" / "logs" / "new.log", "new")
+    with watched(output / "logs") as calls:
+        path = archive.write([])
+    assert path is not None
+    assert calls.index(f"rename {path.name}") > 0
+    opened = [call.removeprefix("open ") for call in calls if call.startswith("open ")]
+    assert [name.startswith(".") for name in opened] == [True], "globs and CI's uploads leave it out"

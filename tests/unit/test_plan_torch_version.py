@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
+from stop_at_write import unflushed, watched
 from tiny import provider
 
 from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, UsageError
@@ -134,17 +134,17 @@ def test_triton_and_pythons_are_those_of_the_source_else_the_configs(
 def test_a_tarball_is_unpacked_once_and_its_sha256_told(
     ask: Ask, tarball: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[list[str]] = []
     cache = tarball.parent / "cache" / "torch-source"
-    monkeypatch.setattr(os, "sync", lambda: synced.append([path.name for path in cache.glob("[!.]*")]))
     options = ask("2.15.2", source=tarball)
-    release = read_release(options, silent)
+    with watched(cache) as calls:
+        release = read_release(options, silent)
+    assert [call for call in calls if call.startswith("open") and call.endswith("/version.txt")]
+    assert unflushed(calls, sha256(tarball)[:16]) == set()
     assert release.source is not None
     assert sha256(tarball) in release.notes[0]
     (release.source / "mark").touch()
     assert read_release(options, silent).source == release.source
     assert (release.source / "mark").is_file()
-    assert synced == [[]], "once, before the folder has its name"
 
 
 def test_the_official_tarball_is_compared_with_its_known_sha256(

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_files import shared_library
+from small_files import shared_library, write
+from stop_at_write import unflushed, watched
 
 from cuda_code.elf_file import opened
 from groundwork.errors import ProviderError
@@ -90,12 +91,13 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
 ) -> None:
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
     monkeypatch.setattr(root, "install_command", str)
-    monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: None)
+    monkeypatch.setattr(root, "_debootstrap", lambda folder, *_, **__: write(folder / "root" / "file"))
     monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
-    entry, synced = root.root_inputs(cuda=False).folder(tmp_path), []
-    monkeypatch.setattr("os.sync", lambda: synced.append(entry.exists()))
-    assert root.make(tmp_path, lambda _: None).path == entry / "root"
-    assert synced == [False]
+    entry = root.root_inputs(cuda=False).folder(tmp_path)
+    with watched(tmp_path) as calls:
+        assert root.make(tmp_path, lambda _: None).path == entry / "root"
+    assert [call for call in calls if call.startswith("open") and call.endswith("/root/file")]
+    assert unflushed(calls, entry.name) - {"lock"} == set()
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")

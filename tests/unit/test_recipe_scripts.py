@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_files import program, shared_library, write
@@ -291,7 +292,8 @@ def test_a_tree_is_configured_again_for_each_other_setting(
     for name in sorted(
         {*names, "CC", "CXX", "torch_blas", "PREFIX"} - NO_SETTINGS - {"CMAKE_TOOLCHAIN_FILE"}
     ):
-        if not staged(staging, **{name: "changed"}):
+        changed: dict[str, Any] = {name: "changed"}
+        if not staged(staging, **changed):
             forgotten.append(name)
         record.write_text(before)
     assert forgotten == []

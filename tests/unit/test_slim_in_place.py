@@ -266,6 +266,18 @@ def test_a_forget_killed_anywhere_is_repeated_until_done(env: Path, slim: Any) -
     assert halfway > 5
 
 
+def test_a_second_forget_killed_anywhere_never_looks_like_a_slimming(env: Path, slim: Any) -> None:
+    """Its originals are gone: neither --undo nor --apply may count on them."""
+    assert slim("--apply", "--no-check") == 0
+    (env / BACKUP / "originals").rename(env / BACKUP / "forgotten")
+    for folder in every_stop(env, commands.forget):
+        gone = not (folder / BACKUP / "manifest.json").exists()
+        assert gone or (folder / BACKUP / "forgotten").is_dir()
+        if (folder / BACKUP).is_dir():
+            commands.forget(folder)
+        assert not (folder / BACKUP).exists()
+
+
 def test_a_slimming_after_a_killed_forget_has_its_own_originals(made: Path, env: Path, slim: Any) -> None:
     assert slim("--apply", "--no-check") == 0
     (env / BACKUP / "originals").rename(env / BACKUP / "forgotten")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import future
 import pytest
+from stop_at_write import every_stop
 
 import sync_tree
 import tree_dates
@@ -96,6 +97,17 @@ def test_what_was_to_be_made_when_the_clock_was_ahead_is_still_to_be_made(source
     assert sync_tree.sync(source, tree).written == 0
     assert set(made(tree)) == {"object", "generated", "program"}
     assert (tree / "program").read_text() == "second template\nfirst header\n"
+
+
+def test_what_was_to_be_made_is_still_to_be_made_after_a_kill_anywhere(source: Path, tree: Path) -> None:
+    for name in ("source", "template"):
+        (tree / name).write_text(f"second {name}\n")
+        (source / name).write_text(f"second {name}\n")
+        later = time.time() + DAY + 5
+        os.utime(tree / name, (later, later))
+    for stopped in every_stop(tree, tree_dates.mend):
+        assert sync_tree.sync(source, stopped).written == 0
+        assert set(made(stopped)) == {"object", "generated", "program"}
 
 
 def test_a_kill_in_between_never_makes_an_output_newer_than_what_it_is_made_from(

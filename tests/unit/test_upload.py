@@ -190,8 +190,11 @@ def test_only_the_package_itself_may_be_in_the_channel_already(
     assert done.exit_code == (0 if named else BuildError.exit_code)
 
 
-def test_a_damaged_package_stops_the_upload(release: Channel, anaconda: list[str]) -> None:
-    (package,) = (release.output / "packages").glob("*/linux-64/libtorch-2.13.0-*.conda")
+@pytest.mark.parametrize("position", [0, 4, -1])
+def test_a_damaged_package_stops_the_upload_before_the_first(
+    release: Channel, anaconda: list[str], position: int
+) -> None:
+    package = uploading.find_release(release.output, CONFIG).artifacts[position].path
     with package.open("r+b") as file:
         file.seek(-40, os.SEEK_END)
         file.write(b"xx")

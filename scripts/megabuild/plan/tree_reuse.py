@@ -33,9 +33,8 @@ class TreeUse(str, Enum):
     FRESH = "fresh"  #: there is no former compile
     REUSE = "reuse"  #: nothing is compiled
     RESUME = "resume"  #: ninja compiles the objects that are missing or differ
-    RECOMPILE = (
-        "recompile"  #: the tree is removed, and everything compiled; the object cache has most objects
-    )
+    #: the tree is removed, and everything compiled; the object cache has most objects
+    RECOMPILE = "recompile"
 
 
 @dataclass(frozen=True, kw_only=True)

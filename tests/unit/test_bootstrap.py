@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -10,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_files import program, write
+from tiny import wait_for
 
 from groundwork import bootstrap
 from groundwork.errors import IntegrityError, PreflightError, ProviderError
 from groundwork.user_folders import cache_folder, expanded, home_folder, replace_home
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}, {"HOME": "."}])
@@ -188,3 +193,22 @@ def test_a_checkout_that_cannot_be_written_to_is_named(
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(PreflightError, match=f"^{tmp_path}/.venv: Read-only"):
         bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
+
+
+def test_the_next_start_waits_for_the_programs_of_a_killed_one(tmp_path: Path) -> None:
+    """They still write to the environment: the lock is theirs, too."""
+    lock, begun, go = write(tmp_path / "requirements.lock"), tmp_path / "begun", tmp_path / "go"
+    waits = f"kill -9 $PPID; touch {begun}; until [ -e {go} ]; do sleep 0.05; done"
+    python = program(tmp_path / "python", f'case "$*" in *" venv "*) {waits} ;; esac')
+    code = (
+        f"import sys, pathlib; sys.path.insert(0, {str(SCRIPTS)!r}); sys.executable = {str(python)!r}\n"
+        f"from groundwork import bootstrap; bootstrap.ensure(pathlib.Path({str(tmp_path)!r}), 'run')"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False)
+    assert killed.returncode == -9
+    assert wait_for(begun.exists)
+    with lock.open("rb") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        go.touch()
+        fcntl.flock(file, fcntl.LOCK_EX)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import http.server
 import json
-import os
 import re
 import threading
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -195,9 +195,11 @@ def test_a_damaged_package_stops_the_upload_before_the_first(
     release: Channel, anaconda: list[str], position: int
 ) -> None:
     package = uploading.find_release(release.output, CONFIG).artifacts[position].path
-    with package.open("r+b") as file:
-        file.seek(-40, os.SEEK_END)
-        file.write(b"xx")
+    content = bytearray(package.read_bytes())
+    with zipfile.ZipFile(package) as archive:  # its own metadata stay readable: they are read for the order
+        (part,) = (info for info in archive.infolist() if info.filename.startswith("pkg-"))
+    content[part.header_offset + 30 + len(part.filename)] ^= 0xFF
+    package.write_bytes(content)
     done = upload(release, "--user", "me", "--apply")
     assert (done.exit_code, str(package) in done.stderr, anaconda) == (IntegrityError.exit_code, True, [])
 

@@ -1,0 +1,162 @@
+"""Of several parts, one that fails fails the whole, whichever it is: subjects, runs, extensions, packages, tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from calling import call
+from test_install_pyg import ended, environment
+from test_upload import Channel
+from test_upload import release as release
+
+from command_line.run_command import Invocation
+from gpu_tools.slim.check import Check
+from gpu_tools.verify.check import LibraryVerdict, Verdict
+from gpu_tools.verify.verify_report import verdict_result
+from groundwork.errors import BuildError, MegabuildError, UnknownError, VerdictError
+from megabuild import upload as uploading
+from megabuild.engine import worker
+from megabuild.status.reading import RunState, Standing
+from megabuild.status.record import RunRecord
+from megabuild.status.show import status_result
+from pin_audit import command
+from pyg_extensions.install.install_report import install_result
+
+
+@dataclass(frozen=True)
+class World:
+    """Three parts, of which some fail."""
+
+    fails: Sequence[bool]
+    folder: Path
+    release: Callable[[], Channel]
+    invocation: Invocation
+    patch: pytest.MonkeyPatch
+
+
+def verify(world: World) -> int:
+    libraries = [LibraryVerdict(path="a.so", module="a", ok=not fails) for fails in world.fails]
+    return verdict_result([Verdict(subject="a", libraries=(library,)) for library in libraries]).exit_code
+
+
+def verify_of_one_subject(world: World) -> int:
+    libraries = [LibraryVerdict(path="a.so", module="a", ok=not fails) for fails in world.fails]
+    return verdict_result([Verdict(subject="a", libraries=tuple(libraries))]).exit_code
+
+
+def verify_without_an_answer(world: World) -> int:
+    libraries = [
+        LibraryVerdict(path="a.so", module="a", ok=not fails, unknown=fails) for fails in world.fails
+    ]
+    return verdict_result([Verdict(subject="a", libraries=(library,)) for library in libraries]).exit_code
+
+
+def status(world: World) -> int:
+    """Of three followed runs."""
+    runs = []
+    for fails in world.fails:
+        record = RunRecord(
+            config="a", status="failed" if fails else "done", began=0.0, updated=1.0, pid=1, process_began=0.0,
+            host="a", exit_code=8 if fails else 0,
+        )  # fmt: skip
+        runs.append(RunState(folder=Path("/a"), standing=Standing.ENDED, record=record))
+    return status_result(runs, 1.0, followed=True).exit_code
+
+
+def status_of_damaged_records(world: World) -> int:
+    standings = [Standing.UNREADABLE if fails else Standing.RUNNING for fails in world.fails]
+    return status_result([RunState(folder=Path("/a"), standing=one) for one in standings], 1.0).exit_code
+
+
+def install_pyg(world: World) -> int:
+    names = ("torch_scatter", "torch_sparse", "torch_cluster")
+    items = [
+        ended(name, **({"error": BuildError("x")} if fails else {"how": "there", "installed": "1"}))
+        for name, fails in zip(names, world.fails, strict=True)
+    ]
+    return install_result(environment(), (), items, only_plan=False).exit_code
+
+
+def upload(world: World) -> int:
+    artifacts = uploading.find_release(world.release().output, "linux_64_cuda130").artifacts[:3]
+    failing = [one.path.name for one, fails in zip(artifacts, world.fails, strict=True) if fails]
+    program = f"import os, sys; sys.exit(3 if os.path.basename(sys.argv[3]) in {failing} else 0)"
+    world.patch.setattr(uploading, "_UPLOAD", program)
+    uploading.upload(artifacts, "me", "main", scratch=world.folder / "scratch")
+    return 0
+
+
+def packages_tests(world: World) -> int:
+    wrong = {f"{number}.conda": "Test failed" if fails else None for number, fails in enumerate(world.fails)}
+    world.patch.setattr(worker, "test", lambda package, *_: wrong[package.name])
+    packages = [Path(name) for name in wrong]
+    passed, problem = worker.test_all(packages, [], None, None)
+    assert set(passed) == {name for name, why in wrong.items() if why is None}
+    return 0 if problem is None else 1
+
+
+def checks_after_slimming(world: World) -> int:
+    commands = [f"exit {3 * fails}; # {number}" for number, fails in enumerate(world.fails)]
+    Check(world.folder, commands, lambda _: None).after()
+    return 0
+
+
+def audit(world: World, attribute: str = "with_status") -> int:
+    """With --fail-on, of three packages."""
+    audits = []
+    for number, fails in enumerate(world.fails):
+        found = [f"row{number}"] if fails else []
+        methods = {
+            "with_status": lambda _: [],
+            "not_read": lambda: [],
+            attribute: lambda *_, found=found: found,
+        }
+        audits.append(SimpleNamespace(target=SimpleNamespace(package=str(number)), **methods))
+    report = SimpleNamespace(audits=audits, warnings=())
+    world.patch.setattr(command, "make", lambda *_, **__: report)
+    world.patch.setattr(command, "markdown", lambda *_, **__: "")
+    world.patch.setattr(command, "to_document", lambda _: {})
+    return call(world.invocation, "audit", "--package", "all", "--fail-on", "conflict").exit_code
+
+
+def audit_of_sources_not_read(world: World) -> int:
+    return audit(world, "not_read")
+
+
+#: The exit code, or the error, of each.
+PARTS: dict[Callable[[World], int], int | type[MegabuildError]] = {
+    verify: VerdictError.exit_code,
+    verify_of_one_subject: VerdictError.exit_code,
+    verify_without_an_answer: UnknownError.exit_code,
+    status: BuildError.exit_code,
+    status_of_damaged_records: 6,
+    install_pyg: BuildError.exit_code,
+    upload: BuildError,
+    packages_tests: 1,
+    checks_after_slimming: VerdictError,
+    audit: VerdictError.exit_code,
+    audit_of_sources_not_read: UnknownError.exit_code,
+}
+
+
+@pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("whole", PARTS, ids=lambda whole: whole.__name__)
+def test_one_part_that_fails_fails_the_whole(
+    whole: Callable[[World], int], failing: tuple[int, ...], tmp_path: Path, request: pytest.FixtureRequest,
+    invocation: Invocation, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def made() -> Channel:
+        return cast(Channel, request.getfixturevalue("release"))
+
+    world = World([number in failing for number in range(3)], tmp_path, made, invocation, monkeypatch)
+    expected = PARTS[whole] if failing else 0
+    if isinstance(expected, int):
+        assert whole(world) == expected
+    else:
+        with pytest.raises(expected):
+            whole(world)

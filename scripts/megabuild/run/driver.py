@@ -80,10 +80,8 @@ class Driver:
 
     def _show_progress(self) -> None:
         """Pass the packages to the status: at the start, and after each preparation."""
-        existing = self._progress.existing
-        packages = {name: name in existing for name in self._plan.file_names}
         expected = self._plan.last_run if self._progress.is_from_scratch else 0.0
-        self.status.plan(packages, expected)
+        self.status.plan(self._progress.exists, expected)
 
     def go(self) -> None:
         """Check, build and publish; then upload to the store."""
@@ -111,8 +109,7 @@ class Driver:
         if ended := end_strays(plan.options.state):
             logger.info("ended %s left by a killed run", counted(ended, "process"))
         unpacked = plan.options.unpacked_folder(isolation) / "pkgs"
-        existing = self._progress.existing
-        drop_unpacked(unpacked, {name: name in existing for name in plan.file_names})
+        drop_unpacked(unpacked, self._progress.exists)
         self._run_tasks(isolation)
 
     def _prepare_environment(self) -> None:

@@ -81,7 +81,11 @@ def estimate(progress: Progress) -> Estimate:
     heavy_jobs = 0
     if needs.has_heavy:
         heavy_jobs = min(jobs.count, max(1, memory // _HEAVY_BYTES))
-    per_job = max(needs.largest if progress.missing else 0, needs.ordinary if tasks else 0)
+    per_job = 0
+    if progress.missing:
+        per_job = needs.largest
+    if tasks:
+        per_job = max(per_job, needs.ordinary)
     return Estimate(
         disk=int(disk * GB),
         packages=int(packages * GB),
@@ -132,8 +136,8 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
     ):  # one and a half trees while a package is made, the packages, their test environments
         disk = 1.5 * figures.tree + 3 * packages
     if tasks_at_once:
-        disk += _CUDA_ENVIRONMENT if progress.plan.has_cuda else _CPU_ENVIRONMENT
-        disk += _TASK * tasks_at_once
+        environment = _CUDA_ENVIRONMENT if progress.plan.has_cuda else _CPU_ENVIRONMENT
+        disk += environment + _TASK * tasks_at_once
     return disk
 
 

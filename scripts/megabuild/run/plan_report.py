@@ -89,7 +89,8 @@ def _work_lines(outlook: Outlook) -> list[str]:
     stored = outlook.progress.stored
     left = outlook.progress.when_fetched()
     if left.is_done:
-        return [f"nothing to build: {'the store has the rest' if stored.packages else 'all packages exist'}"]
+        reason = "the store has the rest" if stored.packages else "all packages exist"
+        return [f"nothing to build: {reason}"]
     lines = []
     if left.missing and plan.stages and not stored.staging:
         lines.append(staging_sentence(outlook.progress))

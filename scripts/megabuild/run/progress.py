@@ -43,16 +43,19 @@ class Progress:
         return replace(self, existing=self.existing | self.stored.packages.keys(), tree=tree)
 
     @property
+    def exists(self) -> dict[str, bool]:
+        """Whether each package exists, by file name."""
+        return {name: name in self.existing for name in self.plan.file_names}
+
+    @property
     def missing(self) -> tuple[PlannedPackage, ...]:
         """PyTorch's packages that are not published yet."""
-        packages = (item.package for item in self.plan.items)
-        return tuple(package for package in packages if package.file_name not in self.existing)
+        return tuple(item.package for item in self.plan.items if item.file_name not in self.existing)
 
     @property
     def published_torch(self) -> list[str]:
         """The file names of PyTorch's published packages."""
-        names = [item.file_name for item in self.plan.items]
-        return [name for name in names if name in self.existing]
+        return [item.file_name for item in self.plan.items if item.file_name in self.existing]
 
     @property
     def missing_tasks(self) -> tuple[Task, ...]:

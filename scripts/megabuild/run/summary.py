@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -197,14 +197,15 @@ def package_results(start: Progress, failed: Mapping[str, MegabuildError]) -> tu
 def _published_row(
     package: PackageId, record: PublishedPackage, channel: Path, *, existed: bool
 ) -> PackageResult:
-    return PackageResult(
+    row = PackageResult(
         package=package,
-        status=ResultStatus.SKIPPED if existed else ResultStatus.BUILT,
+        status=ResultStatus.BUILT,
         size=record.size,
         sha256=record.sha256,
-        seconds=0.0 if existed else record.seconds,
+        seconds=record.seconds,
         path=str(channel / record.path),
     )
+    return replace(row, status=ResultStatus.SKIPPED, seconds=0.0) if existed else row
 
 
 def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:

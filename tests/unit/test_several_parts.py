@@ -22,10 +22,11 @@ from groundwork.errors import BuildError, MegabuildError, UnknownError, VerdictE
 from megabuild import upload as uploading
 from megabuild.engine import worker
 from megabuild.status.reading import RunState, Standing
-from megabuild.status.record import RunRecord
+from megabuild.status.record import RunRecord, RunStatus
 from megabuild.status.show import status_result
 from pin_audit import command
 from pyg_extensions.install.install_report import install_result
+from pyg_extensions.install.installation import Origin
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ def status(world: World) -> int:
     runs = []
     for fails in world.fails:
         record = RunRecord(
-            config="a", status="failed" if fails else "done", began=0.0, updated=1.0, pid=1, process_began=0.0,
-            host="a", exit_code=8 if fails else 0,
+            config="a", status=RunStatus.FAILED if fails else RunStatus.DONE, began=0.0, updated=1.0, pid=1,
+            process_began=0.0, host="a", exit_code=8 if fails else 0,
         )  # fmt: skip
         runs.append(RunState(folder=Path("/a"), standing=Standing.ENDED, record=record))
     return status_result(runs, 1.0, followed=True).exit_code
@@ -76,7 +77,9 @@ def status_of_damaged_records(world: World) -> int:
 def install_pyg(world: World) -> int:
     names = ("torch_scatter", "torch_sparse", "torch_cluster")
     items = [
-        ended(name, **({"error": BuildError("x")} if fails else {"how": "there", "installed": "1"}))
+        ended(
+            name, **({"error": BuildError("x")} if fails else {"origin": Origin.INSTALLED, "installed": "1"})
+        )
         for name, fails in zip(names, world.fails, strict=True)
     ]
     return install_result(environment(), (), items, only_plan=False).exit_code

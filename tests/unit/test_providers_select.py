@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -143,9 +142,7 @@ class Toy(Provider):
 
     engines = (Engine.BUBBLEWRAP,)
     compiles = False
-    figures = MappingProxyType(
-        {"cpu": Figures(tree=1, package=1, per_python=1, memory=1, hours=0, python_hours=1, basis="nowhere")}
-    )
+    cpu_figures = Figures(tree=1, package=1, per_python=1, memory=1, hours=0, python_hours=1, basis="nowhere")
 
     def provide(self) -> Environment:
         """Return its channel."""

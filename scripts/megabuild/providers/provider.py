@@ -57,8 +57,9 @@ class Provider(ABC):
     has_nightlies: ClassVar[bool] = False
     #: Whether upstream's wheels of the extensions fit its PyTorch.
     fits_extension_wheels: ClassVar[bool] = True
-    #: By kind of accelerator, ``cpu`` or ``cuda``; without them a plan has no estimate.
-    figures: ClassVar[Mapping[str, Figures]] = {}
+    #: Without figures a plan has no estimate.
+    cpu_figures: ClassVar[Figures | None] = None
+    cuda_figures: ClassVar[Figures | None] = None
 
     request: ProviderRequest
 

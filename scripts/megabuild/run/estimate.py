@@ -125,7 +125,8 @@ def _figures_of(plan: Plan) -> Figures | None:
         return None
     if plan.source == MODEL:
         return _MODEL
-    return provider_of(plan.config).figures.get("cuda" if plan.has_cuda else "cpu")
+    provider = provider_of(plan.config)
+    return provider.cuda_figures if plan.has_cuda else provider.cpu_figures
 
 
 def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_once: int) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from groundwork import redact
 from groundwork.channel import Channel
 from groundwork.errors import ProviderError
@@ -24,27 +22,23 @@ class CondaForgeProvider(Provider):
 
     engines = (Engine.DOCKER, Engine.PODMAN)
     needs_submodules = True
-    figures = MappingProxyType(
-        {
-            "cpu": Figures(
-                tree=12,
-                package=0.5,
-                per_python=0.2,
-                memory=2.5,
-                hours=15,
-                python_hours=1.6,
-                basis="reported for conda-forge's three-core runners",
-            ),
-            "cuda": Figures(
-                tree=30,
-                package=2.0,
-                per_python=0.2,
-                memory=5.3,
-                hours=56,
-                python_hours=2.6,
-                basis="reported for conda-forge's builds, assuming eight cores",
-            ),
-        }
+    cpu_figures = Figures(
+        tree=12,
+        package=0.5,
+        per_python=0.2,
+        memory=2.5,
+        hours=15,
+        python_hours=1.6,
+        basis="reported for conda-forge's three-core runners",
+    )
+    cuda_figures = Figures(
+        tree=30,
+        package=2.0,
+        per_python=0.2,
+        memory=5.3,
+        hours=56,
+        python_hours=2.6,
+        basis="reported for conda-forge's builds, assuming eight cores",
     )
 
     def provide(self) -> Environment:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import MappingProxyType
 
 from megabuild.isolation.engine import Engine
 from megabuild.providers import catalogue, local_channel
@@ -30,27 +29,23 @@ class DebianProvider(LocalProvider):
 
     engines = (Engine.BUBBLEWRAP,)
     fits_extension_wheels = False
-    figures = MappingProxyType(
-        {
-            "cpu": Figures(
-                tree=4,
-                package=0.4,
-                per_python=0.1,
-                memory=1.7,
-                hours=4.7,
-                python_hours=0.5,
-                basis="measured with PyTorch 2.6 on two cores",
-            ),
-            "cuda": Figures(
-                tree=7,
-                package=1.5,
-                per_python=0.1,
-                memory=2.6,
-                hours=7.5,
-                python_hours=0.55,
-                basis="measured with PyTorch 2.6, for one GPU architecture",
-            ),
-        }
+    cpu_figures = Figures(
+        tree=4,
+        package=0.4,
+        per_python=0.1,
+        memory=1.7,
+        hours=4.7,
+        python_hours=0.5,
+        basis="measured with PyTorch 2.6 on two cores",
+    )
+    cuda_figures = Figures(
+        tree=7,
+        package=1.5,
+        per_python=0.1,
+        memory=2.6,
+        hours=7.5,
+        python_hours=0.55,
+        basis="measured with PyTorch 2.6, for one GPU architecture",
     )
 
     def environment(self, *, survey: bool) -> Environment:

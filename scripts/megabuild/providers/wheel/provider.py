@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from types import MappingProxyType
 
 from groundwork.host_compiler import find_gcc_suffix
 from megabuild.providers import catalogue, local_channel
@@ -26,15 +25,11 @@ class WheelProvider(LocalProvider):
 
     compiles = False
     has_nightlies = True
-    figures = MappingProxyType(
-        {
-            "cpu": Figures(
-                tree=0.8, package=0.3, per_python=0.2, memory=0.5, hours=0, python_hours=0.05, basis=_MEASURED
-            ),
-            "cuda": Figures(
-                tree=2.5, package=1.0, per_python=0.2, memory=0.5, hours=0, python_hours=0.1, basis=_MEASURED
-            ),
-        }
+    cpu_figures = Figures(
+        tree=0.8, package=0.3, per_python=0.2, memory=0.5, hours=0, python_hours=0.05, basis=_MEASURED
+    )
+    cuda_figures = Figures(
+        tree=2.5, package=1.0, per_python=0.2, memory=0.5, hours=0, python_hours=0.1, basis=_MEASURED
     )
 
     def environment(self, *, survey: bool) -> Environment:

@@ -21,6 +21,9 @@ from megabuild.plan.options import MODEL, Options
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 
+#: Providers that need neither a channel nor a container, the best first.
+_WITHOUT_CHANNEL = (ProviderName.DEBIAN, ProviderName.WHEEL)
+
 
 def check_platform(options: Options) -> None:
     """Check that a config is built on this machine's platform.
@@ -147,8 +150,8 @@ def _alternative(config: Config) -> str:
     platform = machine_platform().replace("-", "_")
     accelerators = [config.accelerator, *_nearest_cudas(config, platform)]
     for accelerator in accelerators:
-        for kind in (ProviderName.DEBIAN, ProviderName.WHEEL):
-            name = f"{platform}_{accelerator}_{kind}"
+        for provider in _WITHOUT_CHANNEL:
+            name = f"{platform}_{accelerator}_{provider}"
             if config.path.with_name(f"{name}.yaml").is_file():
                 return f"run: python3 build-locally.py {name}"
     return "" if config.cuda_version else "pass --provider local"
@@ -159,9 +162,10 @@ def _nearest_cudas(config: Config, platform: str) -> list[str]:
     if not config.cuda_version:
         return []
     own = int(config.accelerator.removeprefix("cuda"))
-    versions = set[int]()
+    providers = "|".join(_WITHOUT_CHANNEL)
+    versions: set[int] = set()
     for path in config.path.parent.glob(f"{platform}_cuda*.yaml"):
-        match = re.search(r"_cuda(\d+)_(?:debian|wheel)$", path.stem)
+        match = re.search(rf"_cuda(\d+)_(?:{providers})$", path.stem)
         if match is not None:
             versions.add(int(match[1]))
     return [f"cuda{version}" for version in sorted(versions, key=lambda version: abs(version - own))]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
-from command_line.options import GroupedCommand, json_option, option
+from command_line.options import json_option
+from command_line.parameters import command
 from command_line.root import feedstock, repository
 from command_line.run_command import print_lines
 from groundwork.errors import UsageError
 from groundwork.machine import machine_platform
+from groundwork.option_fields import switch
 from groundwork.result import Result
 from megabuild.configs.config import LIST_CONFIGS, available, list_configs, select
 from megabuild.configs.config_file import platform_of
@@ -25,19 +28,25 @@ EXAMPLES = """
 CHANGE = "Change"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@option(CHANGE, "--write", "action", flag_value="write",
-        help="Regenerate .ci_support from conda_build_config.yaml.")  # fmt: skip
-@option(CHANGE, "--check", "action", flag_value="check",
-        help="Exit with 3 if .ci_support is out of step.")  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class ConfigsOptions:
+    """The options of the command."""
+
+    write: bool = switch(CHANGE, "--write", help="Regenerate .ci_support from conda_build_config.yaml.")
+    check: bool = switch(CHANGE, "--check", help="Exit with 3 if .ci_support is out of step.")
+
+
+@command(ConfigsOptions, examples=EXAMPLES)
 @json_option
-def configs(action: str | None) -> Result:
+def configs(options: ConfigsOptions) -> Result:
     """List the configs, or regenerate them from conda_build_config.yaml."""
-    if action is None:
+    if options.write and options.check:
+        raise UsageError("--write and --check exclude each other", "pass only one of them")
+    if not options.write and not options.check:
         return list_configs(repository(), available(repository()))
     from megabuild.configs.matrix import compared  # imported late: the engine takes a moment
 
-    return compared(repository(), mend=action == "write")
+    return compared(repository(), mend=options.write)
 
 
 def choose(names: Sequence[str], words: Sequence[str], *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:

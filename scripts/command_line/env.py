@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from command_line.options import CommandGroup, GroupedCommand, option, output_option
+from command_line.options import CommandGroup, builds_folder
+from command_line.parameters import command
 from command_line.root import output_folder
 from groundwork.channel import Channel
+from groundwork.option_fields import argument, option, repeatable
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, size
 
@@ -19,7 +22,7 @@ EXAMPLES = """
 {prog} ./env pytorch-gpu pytorch_sparse --from linux_64_cuda132_wheel -p 3.12
 {prog} ./env 'pytorch 2.13.*' ipython --from linux_64_cuda130 -c conda-forge
 """
-WHAT = "Contents"
+CONTENTS = "Contents"
 
 
 @click.group(cls=CommandGroup)
@@ -27,23 +30,28 @@ def env() -> None:
     """Make environments from built packages, without conda."""
 
 
-@env.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.argument("packages", metavar="PACKAGE...", nargs=-1, required=True)
-@option(WHAT, "--from", "config", metavar="CONFIG", required=True,
-        help="Folder of output/packages: a config, with -rehearsal or the version of --torch.")  # fmt: skip
-@option(WHAT, "--python", "-p", metavar="X.Y", help="Python version.  [default: the newest that fits]")
-@option(WHAT, "--channel", "-c", "channels", multiple=True, metavar="URL|NAME|DIR",
-        help="Further channel after the built one, repeatable.")  # fmt: skip
-@output_option
-def create(
-    folder: Path,
-    packages: tuple[str, ...],
-    config: str,
-    python: str | None,
-    channels: tuple[str, ...],
-    output: str | None,
-) -> Result:
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions:
+    """The options of `env create`."""
+
+    folder: Path = argument("DIR")
+    packages: tuple[str, ...] = argument("PACKAGE...")
+    config: str = option(
+        CONTENTS, "--from", metavar="CONFIG", required=True,
+        help="Folder of output/packages: a config, with -rehearsal or the version of --torch.",
+    )  # fmt: skip
+    python: str | None = option(
+        CONTENTS, "--python", "-p", metavar="X.Y", help="Python version.  [default: the newest that fits]"
+    )
+    channels: tuple[str, ...] = repeatable(
+        CONTENTS, "--channel", "-c", metavar="URL|NAME|DIR",
+        help="Further channel after the built one, repeatable.",
+    )  # fmt: skip
+    output: str | None = builds_folder()
+
+
+@command(CreateOptions, examples=EXAMPLES)
+def create(options: CreateOptions) -> Result:
     """Install PACKAGEs of a build and their dependencies into DIR, a new or empty folder.
 
     Without an NVIDIA driver, set CONDA_OVERRIDE_CUDA=X.Y to install packages for CUDA.
@@ -51,31 +59,44 @@ def create(
     from command_line.progress_display import Screen
     from groundwork import in_use
     from groundwork.files import cache_folder
-    from groundwork.network.client import channel_url
     from megabuild import environments
 
-    channel = environments.find_channel(output_folder(output), config)
-    environments.check_folder(folder)
-    specs = list(packages)
-    if python:
-        free_threaded = f" *_cp{python.replace('.', '')}" if python.endswith("t") else ""
-        specs.append(f"python {python.removesuffix('t')}.*{free_threaded}")
-    more = []
-    for name in channels:
-        folder_of_channel = Path(name).absolute()
-        if folder_of_channel.is_dir():
-            more.append(Channel.of_folder(folder_of_channel))
-        else:
-            more.append(Channel.parse(channel_url(name)))
+    channel = environments.find_channel(output_folder(options.output), options.config)
+    environments.check_folder(options.folder)
+    specs = list(options.packages)
+    if options.python:
+        specs.append(_python_spec(options.python))
+    more = [_channel(name) for name in options.channels]
     cache = cache_folder(os.environ)
     with Screen(what="solving the environment"), in_use.shared_lock(cache):
         solution = environments.solve(channel, specs, more=more)
     count = counted(len(solution.records), "package")
     with Screen() as screen, in_use.shared_lock(cache):
         screen.note(f"{count}, {size(solution.size)} of files")
-        environments.create(folder, solution, cache=cache, report=screen.note)
-    path = shlex.quote(display(folder.absolute()))
+        environments.create(options.folder, solution, cache=cache, report=screen.note)
+    path = shlex.quote(display(options.folder.absolute()))
     lines = [f"{Sign.done} {count}", f"to activate it, run: . {path}/{environments.ACTIVATE}"]
-    if (folder / "bin" / "python").exists():  # libtorch needs no Python
+    if (options.folder / "bin" / "python").exists():  # libtorch needs no Python
         lines.append(f"or run: {path}/bin/python")
     return Result(lines=lines)
+
+
+def _python_spec(version: str) -> str:
+    """Return the requirement of a Python; ``3.14t`` is the free-threaded one."""
+    spec = f"python {version.removesuffix('t')}.*"
+    if version.endswith("t"):
+        return f"{spec} *_cp{version.replace('.', '')}"
+    return spec
+
+
+def _channel(name: str) -> Channel:
+    """Return a channel that a user names: a folder, or a URL."""
+    from groundwork.network.client import channel_url
+
+    folder = Path(name).absolute()
+    if folder.is_dir():
+        return Channel.of_folder(folder)
+    return Channel.parse(channel_url(name))
+
+
+env.add_command(create)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from command_line.options import GroupedCommand, json_option, option, version_option
+from command_line.options import json_option, version_option
+from command_line.parameters import command
 from command_line.progress_display import Screen
 from command_line.run_command import Invocation, print_lines, run
 from groundwork import in_use
@@ -18,6 +20,7 @@ from groundwork.jobs import bytes_per_compile, compile_jobs
 from groundwork.machine import measure
 from groundwork.names import cuda_archs
 from groundwork.network.index import PYG_INDEX
+from groundwork.option_fields import PathRule, argument, option, switch
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -28,43 +31,49 @@ EXAMPLES = """
 {prog} --plan                 show the plan
 {prog} --pyg-index ./index --pyg-sources ./sources   without a network
 """
-WHERE = "Environment"
-WHAT = "Wheels and sources"
-HOW = "Compile"
+ENVIRONMENT = "Environment"
+SOURCES = "Wheels and sources"
+COMPILE = "Compile"
+_NATIVE = "native"
 
 
-@click.command("install-pyg", cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("extensions", nargs=-1, metavar="[EXTENSION[==VERSION]]...")
-@option(WHERE, "--python", "-p", "python", metavar="PATH",
-        help="Interpreter or folder of the environment.  [default: the active one]")  # fmt: skip
-@option(WHERE, "--plan", "only_plan", is_flag=True,
-        help="Show the plan and try the compilers; install nothing.")  # fmt: skip
-@option(WHAT, "--pyg", "mode", type=click.Choice(["auto", "source", "prebuilt"]), default="auto", show_default=True,
-        help="auto: a verified wheel of the index, else compile. source: compile. prebuilt: wheels only.")  # fmt: skip
-@option(WHAT, "--pyg-index", "index", metavar="URL|DIR", default=PYG_INDEX, show_default=True,
-        help="Index of wheels.")  # fmt: skip
-@option(WHAT, "--pyg-sources", "sources", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="Source archives and wheels of build tools, used before pip's index.")  # fmt: skip
-@option(HOW, "--arch-list", metavar="LIST|native",
-        help='CUDA architectures, such as "9.0;12.0+PTX".  [default: the GPUs here, else PyTorch\'s]')  # fmt: skip
-@option(HOW, "--jobs", "-j", type=click.IntRange(min=1), metavar="N",
-        help="Compile jobs.  [default: CPU_COUNT, or by memory]")  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class InstallPygOptions:
+    """The options of the command."""
+
+    extensions: tuple[str, ...] = argument("[EXTENSION[==VERSION]]...", required=False)
+    python: str | None = option(
+        ENVIRONMENT, "--python", "-p", metavar="PATH",
+        help="Interpreter or folder of the environment.  [default: the active one]",
+    )  # fmt: skip
+    only_plan: bool = switch(
+        ENVIRONMENT, "--plan", help="Show the plan and try the compilers; install nothing."
+    )
+    mode: str = option(
+        SOURCES, "--pyg", choices=("auto", "source", "prebuilt"), default="auto", show_default=True,
+        help="auto: a verified wheel of the index, else compile. source: compile. prebuilt: wheels only.",
+    )  # fmt: skip
+    index: str = option(
+        SOURCES, "--pyg-index", metavar="URL|DIR", default=PYG_INDEX, show_default=True, help="Index of wheels."
+    )  # fmt: skip
+    sources: Path | None = option(
+        SOURCES, "--pyg-sources", metavar="DIR", path_rule=PathRule.EXISTING_FOLDER, convert=Path.absolute,
+        help="Source archives and wheels of build tools, used before pip's index.",
+    )  # fmt: skip
+    arch_list: str | None = option(
+        COMPILE, "--arch-list", metavar="LIST|native",
+        help='CUDA architectures, such as "9.0;12.0+PTX".  [default: the GPUs here, else PyTorch\'s]',
+    )  # fmt: skip
+    jobs: int | None = option(
+        COMPILE, "--jobs", "-j", metavar="N", at_least=1, help="Compile jobs.  [default: CPU_COUNT, or by memory]"
+    )  # fmt: skip
+
+
+@command(InstallPygOptions, name="install-pyg", examples=EXAMPLES)
 @json_option
 @version_option
 @click.pass_obj
-def install_pyg(
-    invocation: Invocation,
-    /,
-    *,
-    extensions: tuple[str, ...],
-    python: str | None,
-    only_plan: bool,
-    mode: str,
-    index: str,
-    sources: Path | None,
-    arch_list: str | None,
-    jobs: int | None,
-) -> Result:
+def install_pyg(invocation: Invocation, options: InstallPygOptions) -> Result:
     """Install PyTorch Geometric's extensions next to an installed PyTorch.
 
     Each extension is a wheel compiled here earlier, a wheel of the index, or compiled for this PyTorch. install-pyg
@@ -78,24 +87,26 @@ def install_pyg(
     from pyg_extensions.pyg_index import PygIndex
     from pyg_extensions.table import matrix
 
-    requests = parse_requests(extensions, matrix())
-    native = arch_list == "native"
-    archs = () if native else cuda_archs(arch_list or "")
+    requests = parse_requests(options.extensions, matrix())
+    native = options.arch_list == _NATIVE
+    archs: tuple[str, ...] = ()
+    if options.arch_list and not native:
+        archs = cuda_archs(options.arch_list)
     with Screen(what="inspecting the environment"):
-        environment = look(interpreter(python, os.environ))
+        environment = look(interpreter(options.python, os.environ))
     if native and not environment.devices:
         raise UnknownError("--arch-list native: PyTorch sees no GPU", "name architectures: --arch-list 12.0")
     per_job = bytes_per_compile(cuda=environment.cuda_version is not None)
-    fitting = compile_jobs(measure(), bytes_per_job=per_job, requested=jobs, environ=os.environ)
+    fitting = compile_jobs(measure(), bytes_per_job=per_job, requested=options.jobs, environ=os.environ)
     compiled_archs = environment.archs(archs)
     lines = environment_lines(environment, compiled_archs, fitting)
     print_lines(lines, sys.stderr)
     with Screen() as shown:
-        options = InstallOptions(
+        install_options = InstallOptions(
             environment=environment,
-            mode=Mode(mode),
-            index=PygIndex(index),
-            sources=sources.absolute() if sources else None,
+            mode=Mode(options.mode),
+            index=PygIndex(options.index),
+            sources=options.sources,
             cache=cache_folder(os.environ),
             archs=archs,
             logs=invocation.log_folder,
@@ -103,12 +114,12 @@ def install_pyg(
             report=shown.tell,
             progress=shown.note,
         )
-        if only_plan:
-            plan(requests, options)
+        if options.only_plan:
+            plan(requests, install_options)
         else:
-            with in_use.shared_lock(options.cache):
-                install(requests, options)
-    return install_result(environment, compiled_archs, requests, only_plan=only_plan)
+            with in_use.shared_lock(install_options.cache):
+                install(requests, install_options)
+    return install_result(environment, compiled_archs, requests, only_plan=options.only_plan)
 
 
 def main() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 import click
 from click.exceptions import NoSuchCommand
 
 from groundwork.folding import fold
+from groundwork.option_fields import option
 
 _OTHERS = "Other options"
 #: The same as in pyproject.toml: a checkout has no installed metadata to read it from.
@@ -20,7 +21,6 @@ WIDEST = 112
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": WIDEST}
 #: Between an example's command and its remark.
 _REMARK = re.compile(r" {2,}")
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class WholeWords(click.HelpFormatter):
@@ -138,19 +138,17 @@ class CommandGroup(click.Group):
             raise NoSuchCommand(unknown.command_name, possibilities=names, ctx=ctx) from None
 
 
-def option(group: str, *names: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
-    """Declare an option in a group; other arguments are those of ``click.option``."""
-    return click.option(*names, cls=GroupedOption, group=group, **attributes)
-
-
 #: ``--json``: standard output then holds one JSON document.
-json_option = option(
-    _OTHERS, "--json", is_flag=True, expose_value=False,
+json_option = click.option(
+    "--json", cls=GroupedOption, is_flag=True, expose_value=False,
     help="Print one JSON document instead of text.",
 )  # fmt: skip
-#: ``--output`` of a command that reads builds.
-output_option = option(
-    "Where", "--output", "-o", metavar="DIR",
-    help="Output folder of the builds.  [default: output/ in the repository]",
-)  # fmt: skip
 version_option = click.version_option(VERSION, help="Print the version.")
+
+
+def builds_folder() -> Any:
+    """Declare ``--output`` of a command that reads builds."""
+    return option(
+        "Where", "--output", "-o", metavar="DIR",
+        help="Output folder of the builds.  [default: output/ in the repository]",
+    )  # fmt: skip

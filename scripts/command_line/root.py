@@ -36,7 +36,7 @@ def repository() -> Path:
     )
 
 
-def feedstock(given: str | None) -> Path:
+def feedstock(given: Path | None) -> Path:
     """Return the feedstock to build: ``given``, else this repository.
 
     Raises ConfigError: ``given`` has no recipe that can be built.

@@ -14,14 +14,21 @@ from typing import TypeVar
 from rich.console import Console
 
 from command_line.progress_display import Screen
+from command_line.root import is_own
 from command_line.run_command import Invocation, outcome, print_lines
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
+from groundwork.files import cache_folder
 from groundwork.progress import WARNING
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
+from megabuild.configs.config import Config
+from megabuild.configs.overrides import use_provider
+from megabuild.configs.provider_name import ProviderName
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.planning import preview_plan, survey_plan
+from megabuild.plan.run_choices import RunChoices
+from megabuild.plan.torch_version import with_torch
 from megabuild.providers.environment import Pending
 from megabuild.run.log_archive import LogArchive
 from megabuild.run.outlook import Outlook, look_ahead
@@ -33,23 +40,53 @@ _UNKNOWN = "unknown"
 _Number = TypeVar("_Number", int, float)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConfigRequest:
+    """One of the configs that a command builds."""
+
+    file: Config  #: the config as its file has it
+    choices: RunChoices
+    provider: ProviderName | None  #: in place of the config's
+    root: Path  #: the repository, or another feedstock
+    output: Path  #: folder for states and packages
+    earlier: tuple[str, ...]  #: configs that the command builds first
+
+    @property
+    def name(self) -> str:
+        """The config's name."""
+        return self.file.name
+
+    def options(self) -> Options:
+        """Return the options of the config's run. Raises UsageError: The config does not support them."""
+        choices = self.choices
+        own_provider = use_provider(self.file, self.provider, os.environ)
+        config = with_torch(own_provider, choices.torch, choices.torch_source)
+        if choices.torch == self.file.torch_version:
+            choices = replace(choices, torch=None)
+        return Options(
+            **vars(choices),
+            config=config,
+            root=self.root,
+            output=self.output,
+            cache=cache_folder(os.environ),
+            own=is_own(self.root),
+            earlier=self.earlier,
+        )
+
+
 def run_configs(
-    options: Mapping[str, Callable[[], Options]],
+    requests: Sequence[ConfigRequest],
     invocation: Invocation,
     *,
     plan_only: bool,
     remove_trees: bool,
     zip_logs: bool,
 ) -> Result:
-    """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all.
-
-    `options`: by config, functions that raise an error if the config does not support its options.
-    """
+    """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all."""
     console = Console(stderr=invocation.json, soft_wrap=True)
-    if len(options) == 1 and not plan_only and not zip_logs:
-        (only,) = options.values()
-        return _build(only(), console, invocation, remove_trees=remove_trees)
-    plans = _survey(options, console, plan_only=plan_only)
+    if len(requests) == 1 and not plan_only and not zip_logs:
+        return _build(requests[0].options(), console, invocation, remove_trees=remove_trees)
+    plans = _survey(requests, console, plan_only=plan_only)
     if len(plans) == 1 and plan_only:
         return _planned_result(*plans.values())
     overview = overview_lines(plans)
@@ -113,18 +150,18 @@ def _zip_logs(archive: LogArchive, lines: Sequence[str], console: Console) -> Pa
 
 
 def _survey(
-    options: Mapping[str, Callable[[], Options]], console: Console, *, plan_only: bool
+    requests: Sequence[ConfigRequest], console: Console, *, plan_only: bool
 ) -> dict[str, Outlook | Exception]:
     """Plan all configs before the first one is built; return the plan or the exception of each."""
     plans: dict[str, Outlook | Exception] = {}
     with Screen(console, what="planning") as screen:
-        for number, (name, options_of) in enumerate(options.items()):
-            if len(options) > 1:
-                screen.note(f"planning {number}/{len(options)}")
+        for number, request in enumerate(requests):
+            if len(requests) > 1:
+                screen.note(f"planning {number}/{len(requests)}")
             try:
-                plans[name] = _plan(options_of(), screen, plan_only=plan_only)
+                plans[request.name] = _plan(request.options(), screen, plan_only=plan_only)
             except Exception as error:
-                plans[name] = error
+                plans[request.name] = error
     return plans
 
 

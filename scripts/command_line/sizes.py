@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
-from command_line.options import GroupedCommand, json_option, option
+from command_line.options import json_option
+from command_line.parameters import command
 from command_line.progress_display import Screen
 from groundwork.errors import UsageError
+from groundwork.option_fields import argument, option, switch
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -17,16 +18,24 @@ EXAMPLES = """
 {prog} torch-2.13.0-*.whl --all        every row of a package
 {prog} torch==2.13.0 onnxruntime-gpu   before installing; downloads no packages
 """
-WHAT = "Select"
+SELECT = "Select"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("subjects", nargs=-1, required=True, metavar="ENVIRONMENT | PACKAGE | REQUIREMENT...")
-@option(WHAT, "--all", "everything", is_flag=True, help="Show every row.  [default: rows from 1 %]")
-@option(WHAT, "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="X.Y",
-        help="Python for which requirements are resolved.  [default: the one that runs this]")  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class SizesOptions:
+    """The options of the command."""
+
+    subjects: tuple[str, ...] = argument("ENVIRONMENT | PACKAGE | REQUIREMENT...")
+    everything: bool = switch(SELECT, "--all", help="Show every row.  [default: rows from 1 %]")
+    python: str = option(
+        SELECT, "--python", default=f"{sys.version_info[0]}.{sys.version_info[1]}", metavar="X.Y",
+        help="Python for which requirements are resolved.  [default: the one that runs this]",
+    )  # fmt: skip
+
+
+@command(SizesOptions, examples=EXAMPLES)
 @json_option
-def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
+def sizes(options: SizesOptions) -> Result:
     """List the sizes of packages, and of GPU code, symbols, headers and tests in them.
 
     Reads an environment (venv or conda), or a .conda, .tar.bz2 or .whl file; imports and runs nothing. For requirements
@@ -35,16 +44,23 @@ def sizes(subjects: tuple[str, ...], everything: bool, python: str) -> Result:
     from gpu_tools.sizes import sizes_report, uninstalled
     from gpu_tools.sizes.measure import measure
 
-    path = Path(subjects[0])
-    if len(subjects) == 1 and (path.exists() or path.suffix in (".whl", ".conda", ".bz2") or not subjects[0]):
+    subjects = options.subjects
+    if len(subjects) == 1 and not _is_requirement(subjects[0]):
         with Screen(what="measuring"):
-            measured_here = measure(path)
-        return sizes_report.report_sizes(measured_here, everything=everything)
-    if existing := [subject for subject in subjects if Path(subject).exists()]:
-        raise UsageError(
-            f"{existing[0]}: measured alone", "pass one environment or package, or only requirements"
-        )
+            measured_here = measure(Path(subjects[0]))
+        return sizes_report.report_sizes(measured_here, everything=options.everything)
+    for subject in subjects:
+        if Path(subject).exists():
+            remedy = "pass one environment or package, or only requirements"
+            raise UsageError(f"{subject}: measured alone", remedy)
     requirements = uninstalled.parse_requirements(subjects)
     with Screen() as screen:
-        measured = uninstalled.measure_requirements(requirements, python, screen.note)
-    return sizes_report.report_requirements(measured, python, everything=everything)
+        measured = uninstalled.measure_requirements(requirements, options.python, screen.note)
+    return sizes_report.report_requirements(measured, options.python, everything=options.everything)
+
+
+def _is_requirement(subject: str) -> bool:
+    """Return whether a word names a package to resolve, and no file or folder, even a missing one."""
+    if not subject or Path(subject).exists():
+        return False
+    return Path(subject).suffix not in (".whl", ".conda", ".bz2")

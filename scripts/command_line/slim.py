@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
-from command_line.options import GroupedCommand, json_option, option
+from command_line.options import json_option
+from command_line.parameters import command
 from command_line.progress_display import Screen
 from command_line.root import typed
 from groundwork.errors import UsageError
+from groundwork.option_fields import PathRule, argument, option, repeatable, switch
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -19,38 +20,44 @@ EXAMPLES = """
 {prog} ~/venv --forget             delete the originals; no way back
 {prog} torch_scatter-2.1.2-*.whl --arch-list 9.0 --output wheels
 """
-WHAT = "Keep"
-DO = "Change"
+KEEP = "Keep"
+CHANGE = "Change"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("subject", metavar="ENVIRONMENT|PACKAGE", type=click.Path(exists=True, path_type=Path))
-@option(WHAT, "--arch-list", "gpus", multiple=True, metavar="LIST|native",
-        help="Keep code for these GPUs: 12.0, or 8.6,12.0, or native.  [default: keep all code]")  # fmt: skip
-@option(WHAT, "--keep", multiple=True, metavar="LIST",
+@dataclass(frozen=True, kw_only=True)
+class SlimOptions:
+    """The options of the command."""
+
+    subject: Path = argument("ENVIRONMENT|PACKAGE", path_rule=PathRule.EXISTING)
+    gpus: tuple[str, ...] = repeatable(
+        KEEP, "--arch-list", metavar="LIST|native",
+        help="Keep code for these GPUs: 12.0, or 8.6,12.0, or native.  [default: keep all code]",
+    )  # fmt: skip
+    keep: tuple[str, ...] = repeatable(
+        KEEP, "--keep", metavar="LIST",
         help="Keep features (compile, compile-cpu, compile-gpu, extensions, distributed, profiler), or skip a step by "
-        "name.")  # fmt: skip
-@option(DO, "--apply", is_flag=True,
-        help="Slim in place, import all modules, restore if one fails. Keeps the originals.")  # fmt: skip
-@option(DO, "--check", "checks", multiple=True, metavar="COMMAND",
-        help="With --apply: also run COMMAND afterwards, repeatable: 'python -c \"import foo.bar\"'.")  # fmt: skip
-@option(DO, "--no-check", is_flag=True, help="With --apply: skip the imports.")
-@option(DO, "--output", "-o", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
-        help="Write a smaller copy of a package into DIR.")  # fmt: skip
-@option(DO, "--undo", is_flag=True, help="Restore the original files.")
-@option(DO, "--forget", is_flag=True, help="Delete the originals; with --apply, after the imports.")
+        "name.",
+    )  # fmt: skip
+    apply: bool = switch(
+        CHANGE, "--apply",
+        help="Slim in place, import all modules, restore if one fails. Keeps the originals.",
+    )  # fmt: skip
+    checks: tuple[str, ...] = repeatable(
+        CHANGE, "--check", metavar="COMMAND",
+        help="With --apply: also run COMMAND afterwards, repeatable: 'python -c \"import foo.bar\"'.",
+    )  # fmt: skip
+    no_check: bool = switch(CHANGE, "--no-check", help="With --apply: skip the imports.")
+    output: Path | None = option(
+        CHANGE, "--output", "-o", metavar="DIR", path_rule=PathRule.NEW_OR_FOLDER,
+        help="Write a smaller copy of a package into DIR.",
+    )  # fmt: skip
+    undo: bool = switch(CHANGE, "--undo", help="Restore the original files.")
+    forget: bool = switch(CHANGE, "--forget", help="Delete the originals; with --apply, after the imports.")
+
+
+@command(SlimOptions, examples=EXAMPLES)
 @json_option
-def slim(
-    subject: Path,
-    gpus: tuple[str, ...],
-    keep: tuple[str, ...],
-    apply: bool,
-    checks: tuple[str, ...],
-    no_check: bool,
-    output: Path | None,
-    undo: bool,
-    forget: bool,
-) -> Result:
+def slim(options: SlimOptions) -> Result:
     """Make an environment or a package smaller, and list the features that break.
 
     Removes code for other GPUs, symbol tables, Triton, headers, static libraries and NVIDIA's unused libraries. Without
@@ -59,28 +66,53 @@ def slim(
     from gpu_tools.slim import commands
     from gpu_tools.slim.steps import SlimRequest, parse_gpus, parse_keep
 
-    modes = {"--apply": apply, "--output": output, "--undo": undo, "--forget": forget and not apply}
-    modes_named = [name for name, chosen in modes.items() if chosen]
-    if len(modes_named) > 1:
-        raise UsageError(f"{' and '.join(modes_named)} exclude each other", "pass only one of them")
-    commands.check_subject(subject, in_place=apply or undo or forget, writes=output is not None)
-    if (checks or no_check) and not apply:
-        raise UsageError(f"{'--check' if checks else '--no-check'} needs --apply", "add --apply")
-    if checks and no_check:
-        raise UsageError("--check and --no-check exclude each other", "pass only one of them")
-    if undo:
+    _check_combination(options)
+    subject = options.subject
+    in_place = options.apply or options.undo or options.forget
+    commands.check_subject(subject, in_place=in_place, writes=options.output is not None)
+    _check_checks(options)
+    if options.undo:
         with Screen(what="restoring the originals"):
             return commands.undo(subject)
-    if forget and not apply:
+    if options.forget and not options.apply:
         with Screen(what="deleting the originals"):
             return commands.forget(subject)
-    request = SlimRequest(gpus=parse_gpus(gpus), keep=parse_keep(keep))
+    request = SlimRequest(gpus=parse_gpus(options.gpus), keep=parse_keep(options.keep))
     with Screen() as shown:
-        if output is not None:
-            return commands.write(subject, output, request, shown.note)
-        if apply:
+        if options.output is not None:
+            return commands.write(subject, options.output, request, shown.note)
+        if options.apply:
             return commands.apply(
-                subject, request, shown.note, checks=None if no_check else checks, keep_originals=not forget,
+                subject,
+                request,
+                shown.note,
+                checks=None if options.no_check else options.checks,
+                keep_originals=not options.forget,
                 command=typed("megabuild slim"),
-            )  # fmt: skip
+            )
         return commands.plan(subject, request, shown.note)
+
+
+def _check_combination(options: SlimOptions) -> None:
+    """Raise UsageError for two actions, except --apply and --forget."""
+    actions: list[str] = []
+    if options.apply:
+        actions.append("--apply")
+    if options.output:
+        actions.append("--output")
+    if options.undo:
+        actions.append("--undo")
+    if options.forget and not options.apply:
+        actions.append("--forget")
+    if len(actions) > 1:
+        raise UsageError(f"{' and '.join(actions)} exclude each other", "pass only one of them")
+
+
+def _check_checks(options: SlimOptions) -> None:
+    """Raise UsageError for --check and --no-check without --apply, or together."""
+    if options.checks and not options.apply:
+        raise UsageError("--check needs --apply", "add --apply")
+    if options.no_check and not options.apply:
+        raise UsageError("--no-check needs --apply", "add --apply")
+    if options.checks and options.no_check:
+        raise UsageError("--check and --no-check exclude each other", "pass only one of them")

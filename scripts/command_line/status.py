@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from command_line.options import GroupedCommand, json_option, option, output_option
+from command_line.options import builds_folder, json_option
+from command_line.parameters import command
 from command_line.progress_display import moving_lines, named_lines, redraw
 from command_line.root import output_folder
 from command_line.run_command import Invocation
+from groundwork.option_fields import argument, switch
 from groundwork.result import Result
 from megabuild.status.reading import RunState, Standing, read_run_state, run_names
 from megabuild.status.show import status_result
@@ -22,45 +25,55 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian     with its rehearsals and other releases
 {prog} linux_64_cpu --follow   until it ends, with its exit code
 """
-SHOW = "Show"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("configs", nargs=-1, metavar="[CONFIG]...")
-@option(SHOW, "--follow", "-f", is_flag=True,
-        help="Wait until the runs have ended; exit with the run's code.")  # fmt: skip
-@output_option
+@dataclass(frozen=True, kw_only=True)
+class StatusOptions:
+    """The options of the command."""
+
+    configs: tuple[str, ...] = argument("[CONFIG]...", required=False)
+    follow: bool = switch(
+        "Show", "--follow", "-f", help="Wait until the runs have ended; exit with the run's code."
+    )
+    output: str | None = builds_folder()
+
+
+@command(StatusOptions, examples=EXAMPLES)
 @json_option
 @click.pass_obj
-def status(
-    invocation: Invocation,
-    /,
-    *,
-    configs: tuple[str, ...],
-    follow: bool,
-    output: str | None,
-) -> Result:
+def status(invocation: Invocation, options: StatusOptions) -> Result:
     """Show the progress or the result of each CONFIG's last run.
 
     Without CONFIG, it shows every run. CONFIG may be a pattern. status never locks or writes files: it works during a
     run, for other users, and after kill -9.
     """
-    parent = output_folder(output)
-    folders = [parent / name for name in run_names(parent, configs)]
-    runs = _follow(folders, configs, invocation) if follow else [read_run_state(path) for path in folders]
-    return status_result(runs, time.time(), followed=follow)
+    parent = output_folder(options.output)
+    folders = [parent / name for name in run_names(parent, options.configs)]
+    if options.follow:
+        if not options.configs:
+            folders = _running(folders) or folders
+        runs = _follow(folders, Console(stderr=invocation.json, soft_wrap=True))
+    else:
+        runs = [read_run_state(folder) for folder in folders]
+    return status_result(runs, time.time(), followed=options.follow)
 
 
-def _follow(folders: Sequence[Path], configs: Sequence[str], invocation: Invocation) -> list[RunState]:
+def _running(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders of runs in progress."""
+    return [folder for folder in folders if read_run_state(folder).standing is Standing.RUNNING]
+
+
+def _follow(folders: Sequence[Path], console: Console) -> list[RunState]:
     """Wait until all runs have ended; a terminal shows their progress meanwhile."""
-    console = Console(stderr=invocation.json, soft_wrap=True)
-    if not configs:
-        folders = [path for path in folders if read_run_state(path).standing is Standing.RUNNING] or folders
     with moving_lines(console) as lines:
         while True:
-            runs = [read_run_state(path) for path in folders]
-            running = [run.record for run in runs if run.record and run.standing is Standing.RUNNING]
-            redraw(lines, [line for record in running for line in named_lines(record, time.time())])
-            if not any(run.standing is Standing.RUNNING for run in runs):
+            runs = [read_run_state(folder) for folder in folders]
+            running = [run for run in runs if run.standing is Standing.RUNNING]
+            shown: list[str] = []
+            for run in running:
+                if run.record:
+                    shown += named_lines(run.record, time.time())
+            redraw(lines, shown)
+            if not running:
                 return runs
             time.sleep(1)

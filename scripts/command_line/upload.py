@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
-import click
-
-from command_line.options import GroupedCommand, option, output_option
+from command_line.options import builds_folder
+from command_line.parameters import command
 from command_line.root import output_folder
 from groundwork.errors import UsageError
+from groundwork.option_fields import argument, option, switch
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size
 
@@ -16,17 +17,26 @@ EXAMPLES = """
 {prog} linux_64_cuda130                     list the packages in upload order
 {prog} linux_64_cuda130 --user me --apply   upload them to your channel
 """
-TO = "Destination"
+DESTINATION = "Destination"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("config")
-@option(TO, "--user", metavar="CHANNEL", help="Channel on anaconda.org.")
-@option(TO, "--label", metavar="LABEL", default="cfep03", show_default=True, help="Label of the packages.")
-@option(TO, "--apply", is_flag=True,
-        help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]")  # fmt: skip
-@output_option
-def upload(config: str, user: str | None, label: str, apply: bool, output: str | None) -> Result:
+@dataclass(frozen=True, kw_only=True)
+class UploadOptions:
+    """The options of the command."""
+
+    config: str = argument()
+    user: str | None = option(DESTINATION, "--user", metavar="CHANNEL", help="Channel on anaconda.org.")
+    label: str = option(
+        DESTINATION, "--label", metavar="LABEL", default="cfep03", show_default=True, help="Label of the packages."
+    )  # fmt: skip
+    apply: bool = switch(
+        DESTINATION, "--apply", help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]"
+    )
+    output: str | None = builds_folder()
+
+
+@command(UploadOptions, examples=EXAMPLES)
+def upload(options: UploadOptions) -> Result:
     """List the packages of CONFIG in upload order, and upload them with --apply.
 
     CONFIG is a folder of output/packages. upload takes the newest of several builds of a package.
@@ -35,15 +45,20 @@ def upload(config: str, user: str | None, label: str, apply: bool, output: str |
     from groundwork.files import cache_folder
     from megabuild import upload as uploading
 
-    if apply and not (user and label):
+    user = options.user
+    label = options.label
+    if options.apply and not (user and label):
         raise UsageError("--apply needs a channel and a label", "add --user CHANNEL")
-    release = uploading.find_release(output_folder(output), config)
+    release = uploading.find_release(output_folder(options.output), options.config)
     artifacts = release.artifacts
-    lines = [f"{artifact.path.name}: not uploaded, a later build exists" for artifact in release.replaced]
-    lines += [f"{artifact.path.name}  {size(artifact.size)}" for artifact in artifacts]
+    lines: list[str] = []
+    for artifact in release.replaced:
+        lines.append(f"{artifact.path.name}: not uploaded, a later build exists")
+    for artifact in artifacts:
+        lines.append(f"{artifact.path.name}  {size(artifact.size)}")
     total = size(sum(artifact.size for artifact in artifacts))
     lines += [f"{counted(len(artifacts), 'package')}, {total}", ""]
-    if not apply or not user:
+    if not options.apply or not user:
         return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
     with Screen(what=f"uploading {total}"):
         present = uploading.upload(artifacts, user, label, scratch=cache_folder(os.environ) / "tmp")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
-from command_line.options import GroupedCommand, json_option, option
+from command_line.options import json_option
+from command_line.parameters import command
 from command_line.progress_display import Screen
 from groundwork.errors import UsageError
 from groundwork.names import cuda_archs
+from groundwork.option_fields import argument, option
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -20,21 +21,31 @@ EXAMPLES = """
 GPU_EXAMPLES = """
 {prog} ~/venv
 """
-EXPECTED = "Expect"
+EXPECT = "Expect"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument(
-    "subjects", nargs=-1, required=True, metavar="PACKAGE... | ENVIRONMENT", type=click.Path(path_type=Path)
-)
-@option(EXPECTED, "--beside", metavar="ENVIRONMENT", type=click.Path(path_type=Path),
-        help="Environment whose torch the libraries must fit.")  # fmt: skip
-@option(EXPECTED, "--accelerator", default="", metavar="cpu|cudaNNN",
-        help="Accelerator the libraries must be built for.")  # fmt: skip
-@option(EXPECTED, "--arch-list", "archs", default="", metavar="LIST",
-        help='GPUs that must run the libraries: "9.0;12.0", sm_120, native; "12.0+PTX" with PTX.')  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """The options of `verify`."""
+
+    subjects: tuple[Path, ...] = argument("PACKAGE... | ENVIRONMENT")
+    beside: Path | None = option(
+        EXPECT, "--beside", metavar="ENVIRONMENT",
+        help="Environment whose torch the libraries must fit.",
+    )  # fmt: skip
+    accelerator: str = option(
+        EXPECT, "--accelerator", default="", metavar="cpu|cudaNNN",
+        help="Accelerator the libraries must be built for.",
+    )  # fmt: skip
+    archs: str = option(
+        EXPECT, "--arch-list", default="", metavar="LIST",
+        help='GPUs that must run the libraries: "9.0;12.0", sm_120, native; "12.0+PTX" with PTX.',
+    )  # fmt: skip
+
+
+@command(VerifyOptions, examples=EXAMPLES)
 @json_option
-def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, archs: str) -> Result:
+def verify(options: VerifyOptions) -> Result:
     """Inspect packages, wheels or an environment, without a GPU.
 
     Lists for every library its GPU code and the torch, CUDA and Python it was built for. Exit codes: 6 a published
@@ -45,23 +56,30 @@ def verify(subjects: tuple[Path, ...], beside: Path | None, accelerator: str, ar
     from gpu_tools.verify.expectation import Expectation
     from gpu_tools.verify.gpu import replace_native
 
-    expect = Expectation(accelerator=accelerator, archs=cuda_archs(replace_native(archs)), exact_archs=False)
+    archs = cuda_archs(replace_native(options.archs))
+    expect = Expectation(accelerator=options.accelerator, archs=archs, exact_archs=False)
     if expect.archs and expect.cuda is False:
         raise UsageError("--arch-list needs CUDA, but --accelerator is cpu", "leave out one of them")
     with Screen(what="inspecting the libraries"):
-        for subject in subjects:
+        for subject in options.subjects:
             if subject.suffix == ".conda":  # only these have records; imported late, as it takes a moment
                 from megabuild.store import published
 
                 published.check(subject)
-        verdicts = [check(subject, beside=beside, expect=expect) for subject in subjects]
+        verdicts = [check(subject, beside=options.beside, expect=expect) for subject in options.subjects]
     return verify_report.verdict_result(verdicts)
 
 
-@click.command("verify-gpu", cls=GroupedCommand, examples=GPU_EXAMPLES)
-@click.argument("environment", type=click.Path(path_type=Path))
+@dataclass(frozen=True, kw_only=True)
+class VerifyGpuOptions:
+    """The options of `verify-gpu`."""
+
+    environment: Path = argument()
+
+
+@command(VerifyGpuOptions, name="verify-gpu", examples=GPU_EXAMPLES)
 @json_option
-def verify_gpu(environment: Path) -> Result:
+def verify_gpu(options: VerifyGpuOptions) -> Result:
     """Try an environment's torch and extensions on this machine's GPUs.
 
     Compares driver and torch, each GPU with the code in every library, and one operation of torch and of each extension
@@ -71,5 +89,5 @@ def verify_gpu(environment: Path) -> Result:
     from gpu_tools.verify.gpu import examine
 
     with Screen(what="trying the GPUs"):
-        report = examine(environment)
+        report = examine(options.environment)
     return verify_report.gpu_result(report)

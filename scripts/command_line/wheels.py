@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass
 
-import click
-
-from command_line.options import GroupedCommand, json_option, option, output_option
+from command_line.options import builds_folder, json_option
+from command_line.parameters import command
 from command_line.root import is_checkout, output_folder, repository
+from groundwork.option_fields import argument, repeatable
 from groundwork.result import Result
 
 EXAMPLES = """
@@ -16,17 +17,24 @@ EXAMPLES = """
 {prog} linux_64_cpu_debian torch -p 3.12  one of them
 {prog} linux_64_cpu_wheel torch_scatter   one extension, for upstream's torch
 """
-WHAT = "Select"
 
 
-@click.command(cls=GroupedCommand, examples=EXAMPLES)
-@click.argument("config")
-@click.argument("packages", metavar="[PACKAGE]...", nargs=-1)
-@option(WHAT, "--python", "-p", "pythons", multiple=True, metavar="X.Y",
-        help="Only this Python, repeatable.  [default: all]")  # fmt: skip
-@output_option
+@dataclass(frozen=True, kw_only=True)
+class WheelsOptions:
+    """The options of the command."""
+
+    config: str = argument()
+    packages: tuple[str, ...] = argument("[PACKAGE]...", required=False)
+    pythons: tuple[str, ...] = repeatable(
+        "Select", "--python", "-p", metavar="X.Y",
+        help="Only this Python, repeatable.  [default: all]",
+    )  # fmt: skip
+    output: str | None = builds_folder()
+
+
+@command(WheelsOptions, examples=EXAMPLES)
 @json_option
-def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], output: str | None) -> Result:
+def wheels(options: WheelsOptions) -> Result:
     """Make wheels of CONFIG's packages, and an index of them for pip, uv and poetry.
 
     CONFIG is a folder of output/packages. A compiled PyTorch becomes torch with all libraries it links to, except
@@ -40,9 +48,18 @@ def wheels(config: str, packages: tuple[str, ...], pythons: tuple[str, ...], out
     from groundwork.files import cache_folder
     from megabuild.plan.source_date import source_date
 
-    began, folder, cache = time.monotonic(), output_folder(output), cache_folder(os.environ)
-    date = source_date(repository() if is_checkout() else folder, os.environ)
-    request = Request(output=folder, config=config, pythons=pythons, names=packages, cache=cache, date=date)
+    began = time.monotonic()
+    folder = output_folder(options.output)
+    cache = cache_folder(os.environ)
+    dated = repository() if is_checkout() else folder
+    request = Request(
+        output=folder,
+        config=options.config,
+        pythons=options.pythons,
+        names=options.packages,
+        cache=cache,
+        date=source_date(dated, os.environ),
+    )
     with Screen() as screen, in_use.shared_lock(cache):
         index = make(request, screen.note)
     return result(index, time.monotonic() - began)

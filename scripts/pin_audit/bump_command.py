@@ -11,11 +11,12 @@ from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild.configs.config import MATRIX_FILE
 from pin_audit import feedstock
+from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, bullets, escape, table
 from pin_audit.bump import Bump, collect
 from pin_audit.bump_context import BumpContext, Change, read_newest, read_releases
 from pin_audit.bump_requirements import needs_of_channel
-from pin_audit.command import NEWEST, AuditOptions, Session
+from pin_audit.command import NEWEST, Session
 from pin_audit.recipe_lines import Line, read_lines
 from pin_audit.request import AuditRequest
 from pin_audit.services import Tell

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import structs
@@ -17,6 +16,7 @@ from groundwork.result import Result
 from groundwork.text import suggest
 from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, snapshots
+from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
 from pin_audit.facts import SourceOutcome
 from pin_audit.name_map import names
@@ -33,30 +33,6 @@ from pin_audit.targets import AuditedPackage, find, is_known, packages, target
 _OPTIONS_FOR_ONE_PACKAGE = ("release", "tree", "upstream")
 #: The version to pass for the newest one on the index.
 NEWEST = "newest"
-
-
-@dataclass(frozen=True, kw_only=True)
-class AuditOptions:
-    """The command-line options of ``audit``."""
-
-    package_words: tuple[str, ...] = ()  #: empty: PyTorch
-    release: str | None = None
-    upstream: str | None = None  #: another project's repository; needs `ref`
-    ref: str | None = None
-    tree: Path | None = None
-    pinning: Path | None = None
-    offline: bool = False
-    timeout: float = 300.0  #: seconds
-    write: Path | None = None
-    every_row: bool = True  #: print also the rows that need no decision
-    fail_on: str | None = None  #: comma-separated statuses
-    snapshot: bool = False  #: save the facts in releases/
-    bump: str | None = None  #: the version whose changes to list
-
-    @property
-    def every(self) -> bool:
-        """Whether ``--package all`` was passed."""
-        return "all" in self.package_words
 
 
 def audit(options: AuditOptions, root: Path, *, tell: Tell, progress: Tell) -> Result:

@@ -10,8 +10,9 @@ import pytest
 from audit_wheels import configured_by_the_test
 
 from pin_audit import snapshots
+from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import BEGIN, END, Report, markdown
-from pin_audit.command import AuditOptions, make
+from pin_audit.command import make
 from pin_audit.facts import Newest, RecipePin, Submodule
 from pin_audit.request import About
 from pin_audit.rows import AuditRow, Status

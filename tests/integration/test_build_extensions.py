@@ -23,7 +23,8 @@ from groundwork.errors import IntegrityError, UsageError
 from megabuild.configs.config import load
 from megabuild.engine.supervisor import strays
 from megabuild.plan import extensions, planning
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
+from megabuild.plan.run_choices import PygMode
 from megabuild.run.plan_report import plan_document, plan_lines
 from megabuild.run.summary import Summary, package_lines
 from megabuild.status.status import Task

@@ -14,7 +14,8 @@ from command_line.run_command import Invocation
 from groundwork.errors import AuditError, UsageError
 from megabuild.configs.config import Config
 from pin_audit import feedstock
-from pin_audit.command import AuditOptions, Session
+from pin_audit.audit_options import AuditOptions
+from pin_audit.command import Session
 from pin_audit.facts import AuditTarget, RecipePin, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
 from pin_audit.name_map import names

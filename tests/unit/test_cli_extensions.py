@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from megabuild.configs.config import load
 from megabuild.plan.extensions import choose_method, render_tasks
-from megabuild.plan.options import PygMode
 from megabuild.plan.plan import Method, Task
+from megabuild.plan.run_choices import PygMode
 from megabuild.run.plan_report import extension_lines
 from megabuild.run.progress import Progress
 from pyg_extensions.find_wheel import Choice

@@ -1,15 +1,15 @@
-"""Click's parameters have the names and types of the functions that take them, and docs/options.md lists them."""
+"""Click's parameters pass values of the types of the options' fields, and docs/options.md lists them."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import GenericAlias
-from typing import get_type_hints
+from typing import get_args, get_type_hints
 
 import click
 import pytest
@@ -19,9 +19,11 @@ from command_line import running
 from command_line.main import COMMANDS, load
 from command_line.options import GroupedCommand
 from command_line.run_command import Invocation
+from groundwork.option_fields import Declared, declared
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from pin_audit import bump_command, command
+from pin_audit.audit_options import AuditOptions
 
 RENEW = "scripts/test tests/unit/test_cli_options.py --renew-options"
 _PROGRAMS = {"build": "python3 build-locally.py", "install-pyg": "scripts/install-pyg"}
@@ -55,15 +57,49 @@ def passed_type(parameter: click.Parameter, default: object) -> object:
     return single if parameter.required or default is not None else single | None
 
 
+def declarations(model: type) -> Iterator[tuple[str, object, Declared]]:
+    """Yield name, type and declaration of each field of a model, and of its parts."""
+    hints = get_type_hints(model)
+    for field in fields(model):
+        found = declared(field)
+        if found is None:
+            yield from declarations(hints[field.name])
+        else:
+            yield field.name, hints[field.name], found
+
+
+def returned_type(convert: Callable[..., object]) -> object:
+    """Return the type of the values that a conversion returns; pathlib has no annotations."""
+    if isinstance(convert, type):
+        return convert
+    return Path if convert is Path.absolute else get_type_hints(convert)["return"]
+
+
+def without_none(hint: object) -> set[object]:
+    """Return the alternatives of a type, except None."""
+    return {*(get_args(hint) or [hint])} - {type(None)}
+
+
 @pytest.mark.parametrize("command", commands().values(), ids=commands())
-def test_functions_take_the_values_that_click_passes(command: click.Command) -> None:
+def test_fields_have_the_types_of_the_values_that_click_passes(command: click.Command) -> None:
     assert command.callback is not None
     taken = get_type_hints(command.callback)
     assert taken.pop("invocation", Invocation) is Invocation
     assert taken.pop("return").__name__ == "Result"
+    (model,) = taken.values()
     defaults = command.make_context("program", [], resilient_parsing=True).params
-    passed = {p.name: passed_type(p, defaults[p.name]) for p in command.params if p.name in defaults}
-    assert taken == passed
+    by_name = {parameter.name: parameter for parameter in command.params if parameter.name in defaults}
+    fields_of_model = list(declarations(model))
+    assert {name for name, _, _ in fields_of_model} == by_name.keys()
+    for name, hint, declaration in fields_of_model:
+        parameter = by_name[name]
+        default = declaration.default if declaration.flags else defaults[name]
+        if parameter.type.name == "boolean":
+            default = False
+        if declaration.convert is None:
+            assert hint == passed_type(parameter, default), name
+        else:
+            assert without_none(hint) == without_none(returned_type(declaration.convert)), name
 
 
 def test_build_fills_its_model(
@@ -71,7 +107,7 @@ def test_build_fills_its_model(
 ) -> None:
     taken: list[Options] = []
     monkeypatch.setattr(
-        running, "run_configs", lambda options, *_, **__: taken.extend(one() for one in options.values())
+        running, "run_configs", lambda requests, *_, **__: taken.extend(one.options() for one in requests)
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
@@ -118,9 +154,9 @@ def test_build_fills_its_model(
 def test_audit_fills_its_model(
     invocation: Invocation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    taken: list[tuple[str, command.AuditOptions, Path]] = []
+    taken: list[tuple[str, AuditOptions, Path]] = []
 
-    def take(name: str, options: command.AuditOptions, root: Path, **_: object) -> Result:
+    def take(name: str, options: AuditOptions, root: Path, **_: object) -> Result:
         taken.append((name, options, root))
         return Result()
 
@@ -134,12 +170,12 @@ def test_audit_fills_its_model(
         "--fail-on", "conflict", "--offline", "--timeout", "5",
     )  # fmt: skip
     call(invocation, "audit", "--bump", "newest")
-    expected = command.AuditOptions(
+    expected = AuditOptions(
         package_words=("all",), release="2.14.1", upstream="url", ref="tag", tree=tmp_path, pinning=page, offline=True,
-        timeout=5.0, write=page, fail_on="conflict", snapshot=True,
+        timeout=5.0, write=page, fail_on="conflict", snapshot=True, root=tmp_path, every_row=True,
     )  # fmt: skip
     assert taken[0] == ("audit", expected, tmp_path)
-    assert taken[1][:2] == ("bump", command.AuditOptions(bump="newest"))
+    assert taken[1][:2] == ("bump", AuditOptions(bump="newest", every_row=True))
 
 
 def escape(text: str) -> str:

@@ -14,8 +14,9 @@ from gpu_tools.verify import gpu_probe
 from groundwork.errors import ProviderError
 from megabuild.configs.config import load
 from megabuild.plan.extensions import ExtensionPlanner, why_not
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
 from megabuild.plan.plan import Method
+from megabuild.plan.run_choices import PygMode
 from megabuild.providers.environment import Environment
 from pin_audit import ci_rules
 from pyg_extensions import sources

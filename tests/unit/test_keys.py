@@ -35,9 +35,10 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import fingerprint, last_run, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import Part, parts
+from megabuild.plan.run_choices import PygMode
 from megabuild.providers import catalogue
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root

@@ -21,7 +21,8 @@ from megabuild.plan import choose_isolation as choosing
 from megabuild.plan import planning, solving
 from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, unreachable
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
+from megabuild.plan.run_choices import PygMode
 from megabuild.providers.environment import Environment
 from megabuild.run.outlook import look_ahead
 from megabuild.run.plan_report import plan_result

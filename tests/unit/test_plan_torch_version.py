@@ -19,8 +19,9 @@ from megabuild.configs.overrides import TARBALLS, Tarball
 from megabuild.configs.render import render
 from megabuild.plan import planning, solving
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
+from megabuild.plan.run_choices import PygMode
 from megabuild.plan.torch_version import TorchRelease, read_release, with_torch
 from megabuild.providers.wheel import torch_wheels as torch
 

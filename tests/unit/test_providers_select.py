@@ -18,8 +18,9 @@ from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.engine import Engine
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
 from megabuild.plan.planning import survey_plan
+from megabuild.plan.run_choices import PygMode
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers import local_channel
 from megabuild.providers.environment import Environment, ProviderRequest

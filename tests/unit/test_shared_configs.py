@@ -10,7 +10,8 @@ import pytest
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing, sort_for_sharing
 from megabuild.plan.last_run import find_shared_objects, keep_last_run, read_last_run
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
+from megabuild.plan.run_choices import PygMode
 
 CONDA_FORGE = (
     "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",

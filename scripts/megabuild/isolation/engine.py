@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+#: The word of ``--engine`` for the engine that fits the provider.
+AUTO = "auto"
+
 
 class Engine(str, Enum):
     """A program, or none, that isolates builds."""
@@ -12,3 +15,10 @@ class Engine(str, Enum):
     DOCKER = "docker"
     PODMAN = "podman"
     BUBBLEWRAP = "bubblewrap"
+
+
+def parse_engine(word: str) -> Engine | None:
+    """Return the engine that ``--engine`` names; None for the one that fits the provider."""
+    if word == AUTO:
+        return None
+    return Engine(word)

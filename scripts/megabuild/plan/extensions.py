@@ -18,8 +18,9 @@ from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan.fingerprint import tree
-from megabuild.plan.options import Options, PygMode
+from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, PlanItem, Task
+from megabuild.plan.run_choices import PygMode
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from groundwork.interrupts import Deadline
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
-from megabuild.isolation.engine import Engine
+from megabuild.plan.run_choices import RunChoices
 
 #: The source of a rehearsal: a scaled model of PyTorch.
 MODEL = "model"
@@ -32,41 +30,18 @@ class CacheNames(NamedTuple):
         return self.on_host if isolation.is_host else self.isolated
 
 
-class PygMode(str, Enum):
-    """The source of PyTorch Geometric's extensions."""
-
-    AUTO = "auto"  #: a wheel if one fits, else compile
-    SOURCE = "source"
-    PREBUILT = "prebuilt"
-    NONE = "none"  #: no extensions
-
-
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    config: Config  #: the config to build
+class Options(RunChoices):
+    """The choices of a command for one of its configs, and the folders of the run.
+
+    ``torch`` is None if it is the version in the config's file.
+    """
+
+    config: Config  #: the config to build, with the version ``torch``
     root: Path  #: the repository, or another feedstock
     output: Path  #: folder for states and packages
     cache: Path  #: folder with downloads, objects and channels that configs share
     own: bool = True  #: the feedstock is the repository that the driver belongs to
-    rehearse: bool = False  #: build a scaled model of PyTorch, for the Pythons of this machine
-    pythons: tuple[str, ...] = ()  #: only these (``3.12``); empty for all Pythons of the config
-    engine: Engine | None = None  #: None for the one that fits
-    keep_going: bool = False  #: continue with other packages if one fails
-    optimization: str | None = None  #: ``0`` or ``2`` in place of the config's
-    upstream_tests: bool = False  #: also build the package with PyTorch's own tests
-    cpu_count: int | None = None  #: compile jobs; None for as many as cores and memory allow
-    pyg: PygMode = PygMode.AUTO
-    #: index of the extensions' wheels, a URL or folder; None for the official one
-    pyg_index: str | None = None
-    pyg_sources: str | None = None  #: folder or URL with the extensions' source archives, or None for PyPI's
-    extensions: tuple[str, ...] = ()  #: only these extensions and those that they need; empty for all
-    arch_list: str | None = None  #: CUDA architectures in place of the config's
-    #: most bytes for all compilers together; None for all free memory
-    memory: int | None = None
-    #: version of PyTorch, if it is not the one in the config's file; ``config`` already has it
-    torch: str | None = None
-    torch_source: Path | None = None  #: folder or tarball with PyTorch's source in place of the provider's
-    deadline: Deadline | None = None  #: time by which the run must end
     earlier: tuple[str, ...] = ()  #: configs that the same command builds first
 
     @property

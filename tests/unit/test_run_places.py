@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from tiny import Tiny, build_with, make_channel
@@ -15,10 +15,11 @@ from tiny import Tiny, build_with, make_channel
 from groundwork.channel import Channel
 from groundwork.machine import machine_platform
 from groundwork.redact import Mask
-from megabuild.engine.job import Job
+from megabuild.engine.job import Job, WorkerOptions
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.plan.run_choices import RunChoices
 from megabuild.run import pytorch
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.logfile import LogFile
@@ -70,7 +71,11 @@ def test_a_folder_of_packages_is_mounted_whatever_its_spelling(tiny: Tiny, spell
 
 
 def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options pass through by hand; an option that a worker reads belongs into this test."""
+    """A field of WorkerOptions is filled by its name; its name and type must be those of a run's option."""
+    choices = get_type_hints(RunChoices)
+    assert {name: choices.get(name) for name in get_type_hints(WorkerOptions)} == get_type_hints(
+        WorkerOptions
+    )
     jobs: list[Job] = []
 
     class Building(PackageBuild):
@@ -83,6 +88,6 @@ def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: py
         with started(tiny, Bubblewrap(root=Path("/")), keep_going=keep_going) as run:
             build = pytorch.PyTorchBuild(run, Shelf(run.plan.options.state, queue.SimpleQueue()))
             build.work.run(3, threading.Event())
-    assert [job.keep_going for job in jobs] == [True, False]
+    assert [job.options.keep_going for job in jobs] == [True, False]
     assert {job.env["CPU_COUNT"] for job in jobs} == {"3"}
     assert {job.env["STAGING_FINGERPRINT"] for job in jobs} == {run.plan.staging.digest}

@@ -15,6 +15,18 @@ from groundwork.errors import IntegrityError
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The options of a run that its worker reads, under the names they have among the run's options."""
+
+    keep_going: bool = False  #: after a failure, build the other packages
+
+
+def worker_options(options: object) -> WorkerOptions:
+    """Return the part of a run's options that its worker reads."""
+    return msgspec.convert(options, WorkerOptions, from_attributes=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Job:
     """One call of rattler-build. Paths are as the worker sees them, inside its isolation."""
 
@@ -28,7 +40,7 @@ class Job:
     tests: Sequence[str] = ()  #: package files to test; nothing is built
     env: Mapping[str, str] = field(default_factory=dict)  #: the recipe chooses which ones scripts see
     planned: Sequence[str] = ()  #: file names of the packages to build
-    keep_going: bool = False  #: after a failure, build the other packages
+    options: WorkerOptions = WorkerOptions()
 
 
 class OutcomeKind(str, Enum):

@@ -68,7 +68,7 @@ def build(job: dict[str, Any], logins: str | None) -> None:
         output_dir=job["output_dir"],
         auth_file=logins,
         skip_existing="local",  # published and leftover packages are in the output folder
-        continue_on_failure=job["keep_going"],
+        continue_on_failure=job["options"]["keep_going"],
     )
 
 

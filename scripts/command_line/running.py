@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from rich.console import Console
 
+from command_line.overview import overview_lines
 from command_line.progress_display import Screen
 from command_line.root import is_own
-from command_line.run_command import Invocation, outcome, print_lines
+from command_line.run_command import Ending, Invocation, finish, print_lines
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
 from groundwork.files import cache_folder
 from groundwork.progress import WARNING
 from groundwork.result import Result
-from groundwork.text import Sign, counted, display, duration, size, table
+from groundwork.text import Sign, display, duration, size, table
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.provider_name import ProviderName
@@ -29,15 +29,11 @@ from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.planning import preview_plan, survey_plan
 from megabuild.plan.run_choices import RunChoices
 from megabuild.plan.torch_version import with_torch
-from megabuild.providers.environment import Pending
 from megabuild.run.log_archive import LogArchive
 from megabuild.run.outlook import Outlook, look_ahead
 from megabuild.run.plan_report import plan_result
 from megabuild.status.status import Status
 from megabuild.store import published
-
-_UNKNOWN = "unknown"
-_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +70,40 @@ class ConfigRequest:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConfigEnd:
+    """The end of one of several configs."""
+
+    name: str
+    ending: Ending | None = None  #: None if it was not started
+    seconds: float = 0.0
+    log: Path | None = None
+
+    @property
+    def stops_others(self) -> bool:
+        """Whether the configs after it are not started."""
+        return self.ending is None or self.ending.exit_code == Interrupted.exit_code
+
+    def document(self) -> dict[str, object]:
+        """Return the entry for ``--json``."""
+        if self.ending is None:
+            return {"config": self.name, "exit_code": None, "log": None}
+        log = str(self.log) if self.log else None
+        entry = {"config": self.name, "exit_code": self.ending.exit_code, "log": log}
+        if self.ending.document is not None:
+            entry["result"] = self.ending.document
+        return entry
+
+    def row(self) -> tuple[str, str, str]:
+        """Return the row of the closing table."""
+        if self.ending is None:
+            return self.name, "", "not started"
+        state: str = Sign.done
+        if self.ending.exit_code:
+            state = f"{Sign.failed} exit code {self.ending.exit_code}"
+        return self.name, duration(self.seconds), state
+
+
 def run_configs(
     requests: Sequence[ConfigRequest],
     invocation: Invocation,
@@ -90,41 +120,55 @@ def run_configs(
     if len(plans) == 1 and plan_only:
         return _planned_result(*plans.values())
     overview = overview_lines(plans)
+    archive: LogArchive | None = None
     if not plan_only:
         print_lines(overview, console.file)
-    archive = _log_archive(plans, wanted=zip_logs and not plan_only)
-    entries: list[dict[str, object]] = []
-    rows, exit_code = [], 0
+        if zip_logs:
+            archive = _log_archive(plans)
+    ends: list[ConfigEnd] = []
     for number, (name, plan) in enumerate(plans.items(), 1):
-        entry: dict[str, object] = {"config": name, "exit_code": None, "log": None}
-        entries.append(entry)
-        if exit_code == Interrupted.exit_code:
-            rows.append((name, "", "not started"))
+        if ends and ends[-1].stops_others:
+            ends.append(ConfigEnd(name=name))
             continue
         print_lines(["", f"[{number}/{len(plans)}] {name}"], console.file)
-        own, began = replace(invocation, entry=entry), time.monotonic()
+        own = replace(invocation)  # gets the log of this config
         if plan_only or isinstance(plan, Exception):
             action = partial(_planned_result, plan)
         else:  # planned again: others were built meanwhile
             action = partial(_build, plan.options, console, own, remove_trees=remove_trees)
-        code = outcome(action, own)
-        entry |= {"exit_code": code, "log": str(own.log) if own.log else None}
-        state = f"{Sign.failed} exit code {code}" if code else Sign.done
-        rows.append((name, duration(time.monotonic() - began), state))
-        exit_code = code if code == Interrupted.exit_code else exit_code or code
-    result = Result(
-        format="plan" if plan_only else "run",
-        document={"configs": entries, "exit_code": exit_code},
-        lines=["", *(overview if plan_only else table(("config", "time", "result"), rows))],
-        exit_code=exit_code,
-    )
-    return _with_logs(result, archive, console) if archive else result
+        began = time.monotonic()
+        ending = finish(action, own)
+        ends.append(ConfigEnd(name=name, ending=ending, seconds=time.monotonic() - began, log=own.log))
+    if plan_only:
+        return _result_of_all(ends, "plan", overview)
+    rows = [end.row() for end in ends]
+    result = _result_of_all(ends, "run", table(("config", "time", "result"), rows))
+    if archive:
+        return _with_logs(result, archive, console)
+    return result
 
 
-def _log_archive(plans: Mapping[str, Outlook | Exception], *, wanted: bool) -> LogArchive | None:
+def _result_of_all(ends: Sequence[ConfigEnd], format: str, lines: Sequence[str]) -> Result:
+    exit_code = _common_exit_code([end.ending.exit_code for end in ends if end.ending])
+    documents = [end.document() for end in ends]
+    document = {"configs": documents, "exit_code": exit_code}
+    return Result(format=format, document=document, lines=["", *lines], exit_code=exit_code)
+
+
+def _common_exit_code(codes: Sequence[int]) -> int:
+    """Return the code of an interrupt, else of the first config that failed, else 0."""
+    if Interrupted.exit_code in codes:
+        return Interrupted.exit_code
+    for code in codes:
+        if code:
+            return code
+    return 0
+
+
+def _log_archive(plans: Mapping[str, Outlook | Exception]) -> LogArchive | None:
     """Return the archive of the logs that are written from now on; None if no config can be built."""
     options = [plan.options for plan in plans.values() if not isinstance(plan, Exception)]
-    if not wanted or not options:
+    if not options:
         return None
     return LogArchive(options[0].output, [each.state for each in options])
 
@@ -171,93 +215,6 @@ def _planned_result(plan: Outlook | Exception) -> Result:
     return plan_result(plan)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Need:
-    """Figures of a config that is still to be built; None: unknown."""
-
-    download: int | None = 0
-    disk: int | None = 0  #: bytes at the peak
-    kept: int = 0  #: bytes of these that stay after --remove-trees
-    hours: float | None = 0.0
-
-    def cells(self) -> tuple[str, str, str]:
-        """Return the figures as text."""
-        return (
-            _text(self.download, size),
-            _text(self.disk, size),
-            _text(self.hours, lambda hours: duration(hours * 3600)),
-        )
-
-
-def overview_lines(plans: Mapping[str, Outlook | Exception]) -> list[str]:
-    """Return a table of configs before they are built, with their sum, and the error of each that cannot be built."""
-    rows, errors = [], []
-    needs: list[_Need] = []
-    for name, plan in plans.items():
-        if isinstance(plan, Exception):
-            rows.append((name, "cannot be built", "", "", ""))
-            errors += ["", f"{Sign.failed} {name}: {plan}"]
-            continue
-        left = plan.progress.when_fetched()
-        count = len(left.missing) + sum(len(task.packages) for task in left.missing_tasks)
-        work = f"build {counted(count, 'package')}" if count else "nothing: all exist"
-        needs.append(_need(plan) if count else _Need())
-        rows.append((name, work, *needs[-1].cells()))
-    whole = _sum(needs)
-    rows.append(("all, one after the other", "", *whole.cells()))
-    if len(needs) > 1:
-        rows.append(("with --remove-trees", "", "", replace(whole, disk=_peak(needs)).cells()[1], ""))
-    return [*table(("config", "will", "download", "disk", "time"), rows, right=frozenset({2, 3, 4})), *errors]
-
-
-def _need(outlook: Outlook) -> _Need:
-    """Return the figures of a plan. Downloads from a channel that is no folder here are known to its server only."""
-    plan = outlook.plan
-    estimate = outlook.estimate
-    pending = plan.environment.pending or Pending()
-    need = _Need(
-        download=pending.download,
-        disk=estimate.disk + pending.bytes,
-        kept=estimate.packages + pending.bytes,
-        hours=estimate.hours,
-    )
-    if any(channel.folder is None for channel in plan.environment.channels):
-        need = replace(need, download=None)
-    return need if estimate.basis else replace(need, disk=None, hours=None)
-
-
-def _sum(needs: Sequence[_Need]) -> _Need:
-    """Return the sums; a sum with an unknown part is unknown."""
-    whole = _Need()
-    for need in needs:
-        whole = _Need(
-            download=_plus(whole.download, need.download),
-            disk=_plus(whole.disk, need.disk),
-            hours=_plus(whole.hours, need.hours),
-        )
-    return whole
-
-
-def _plus(one: _Number | None, other: _Number | None) -> _Number | None:
-    return None if one is None or other is None else one + other
-
-
-def _text(value: _Number | None, text_of: Callable[[_Number], str]) -> str:
-    return _UNKNOWN if value is None else text_of(value)
-
-
-def _peak(needs: Sequence[_Need]) -> int | None:
-    """Return the largest disk space in use if each config's trees are removed before the next one is built."""
-    peak = 0
-    kept = 0
-    for need in needs:
-        if need.disk is None:
-            return None
-        peak = max(peak, kept + need.disk)
-        kept += need.kept
-    return peak
-
-
 def _build(options: Options, console: Console, invocation: Invocation, *, remove_trees: bool) -> Result:
     """Show the plan, then prepare and run the build."""
     # imported late: --plan needs none of it
@@ -276,12 +233,11 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
                 screen.follow(status)
                 summary = session.execute(plan, status)
         except MegabuildError:
-            packages = status.record.packages
-            if states := [(name.removesuffix(".conda"), state.value) for name, state in packages.items()]:
-                print_lines(["", *table(("package", "state"), states)], console.file)
+            _print_states(status, console)
             raise
         finally:
-            invocation.log = Path(status.record.log) if status.record.log else None
+            if status.record.log:
+                invocation.log = Path(status.record.log)
             with Screen(console, what="hashing packages"), suppress(OSError, MegabuildError):  # a full disk
                 sums = published.write_sums(options.output)
         if sums:
@@ -294,12 +250,24 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
         return result
 
 
+def _print_states(status: Status, console: Console) -> None:
+    """Print a table of the packages of a run that failed."""
+    rows: list[tuple[str, str]] = []
+    for file_name, state in status.record.packages.items():
+        rows.append((file_name.removesuffix(".conda"), state.value))
+    if rows:
+        print_lines(["", *table(("package", "state"), rows)], console.file)
+
+
 def _plan(options: Options, screen: Screen, *, plan_only: bool) -> Outlook:
     """Make the plan, and show the progress of the providers; with ``plan_only``, an unreachable channel is a note."""
     if options.deadline and options.deadline.left <= 0:
         raise options.deadline.error(f"before preparing {options.run_name}")
     with _cache_in_use(options):
-        plan = preview_plan(options, screen.note) if plan_only else survey_plan(options, screen.note)
+        if plan_only:
+            plan = preview_plan(options, screen.note)
+        else:
+            plan = survey_plan(options, screen.note)
         return look_ahead(plan, os.environ, screen.note)
 
 

@@ -22,7 +22,8 @@ import pytest
 import zstandard
 
 from command_line.main import megabuild
-from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, Output, _keep_utf8, outcome
+from command_line.output_stream import Output
+from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, _keep_utf8, outcome
 from groundwork import errors
 from groundwork.damage import reading
 from groundwork.redact import Mask

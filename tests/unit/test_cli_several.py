@@ -19,6 +19,7 @@ from click.testing import Result as CliResult
 from tiny import Tiny
 
 from command_line import running
+from command_line.overview import overview_lines
 from command_line.run_command import Invocation
 from groundwork import in_use
 from groundwork.channel import Channel
@@ -162,7 +163,7 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny)
         "c": ProviderError("no channel", "set a mirror"),
         "d": ZeroDivisionError("by zero"),
     }
-    lines = running.overview_lines(plans)
+    lines = overview_lines(plans)
     assert lines[1].split()[:2] == ["a", "build"]
     assert lines[1].split()[-4:] == ["1.0", "GB", "1:30", "h"]
     assert lines[3].split() == ["c", "cannot", "be", "built"]
@@ -178,7 +179,7 @@ def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
     far = replace(plan, environment=replace(plan.environment, channels=(channel,)))
     remote = replace(local, progress=replace(local.progress, plan=far))
     done = replace(local, progress=replace(local.progress, existing=frozenset(plan.file_names)))
-    rows = [line.split() for line in running.overview_lines({"a": local, "b": remote, "c": done})]
+    rows = [line.split() for line in overview_lines({"a": local, "b": remote, "c": done})]
     assert rows[1][-4:] == ["0", "B", "unknown", "unknown"]
     assert rows[2][-3:] == ["unknown"] * 3
     assert rows[3][-6:] == ["0", "B", "0", "B", "0", "s"]

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from command_line.output_stream import Output
 from command_line.progress_display import Screen
-from command_line.run_command import Invocation, Output, outcome
+from command_line.run_command import Invocation, outcome
 from groundwork.errors import BuildError
 from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile

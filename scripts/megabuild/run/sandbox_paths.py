@@ -136,7 +136,7 @@ class JobPart:
     planned: Sequence[str] = ()  #: file names of the packages to build
     tests: Sequence[str] = ()  #: package files to test; nothing is built
     test_built: bool = True  #: test the packages that are built
-    options: WorkerOptions = WorkerOptions()
+    options: WorkerOptions = field(default_factory=WorkerOptions)
     env: Mapping[str, str] = field(default_factory=dict)  #: further variables for the recipe's scripts
 
 

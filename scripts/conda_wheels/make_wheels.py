@@ -15,7 +15,7 @@ from conda_wheels.licences import CondaRecord
 from conda_wheels.simple_index import IndexedWheel
 from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
-from groundwork.archives import explain_damage
+from groundwork.damage import reading_archive
 from groundwork.errors import ProviderError
 from groundwork.keys import Key
 from groundwork.progress import Notes
@@ -300,7 +300,7 @@ class _WheelBuild:
     def _package(self) -> _Contents:
         """Unpack an extension, which links only to PyTorch."""
         folder = self.folder / "package"
-        with explain_damage(self.built.path):
+        with reading_archive(self.built.path):
             extract(self.built.path, folder)
         paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
         texts = licences.of_package(self.built.project, folder)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gpu_tools.subject_kind import SubjectKind
 from groundwork import wheel_file
-from groundwork.archives import check_conda, explain_damage, unpack
+from groundwork.archives import check_conda, unpack
+from groundwork.damage import reading_archive
 from groundwork.errors import OutOfSpaceError, UsageError
 from groundwork.files import scratch
 from groundwork.text import size
@@ -34,7 +35,7 @@ def unpack_package(package: Path, near: Path | None = None) -> Iterator[tuple[Pa
         root.mkdir()
         free = shutil.disk_usage(root).free
         kind = SubjectKind.CONDA_PACKAGE
-        with explain_damage(package):
+        with reading_archive(package):
             match package.suffix:
                 case ".whl":
                     kind = SubjectKind.WHEEL

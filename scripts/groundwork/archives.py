@@ -1,4 +1,4 @@
-"""Reads tar archives, also the two of a conda package, with limits on what others packed; explains damage."""
+"""Reads tar archives, also the two of a conda package, with limits on what others packed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO
 
 import zstandard
 
-from groundwork.errors import IntegrityError, MegabuildError, OutOfSpaceError, of_system, of_text
+from groundwork.errors import IntegrityError, MegabuildError, OutOfSpaceError
 from groundwork.files import existing_part
 from groundwork.text import size
 from groundwork.zip_archive import open_zip
@@ -99,25 +99,6 @@ def unpack(tarball: Path, folder: Path) -> None:
     except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         reason = f"{tarball.name} cannot be unpacked: {error}"
         raise IntegrityError(reason, "download the archive again") from error
-
-
-@contextmanager
-def explain_damage(path: Path) -> Iterator[None]:
-    """Convert an archive reader's errors to IntegrityError; each format has its own error classes.
-
-    Raises IntegrityError: The archive is damaged, or lacks a file.
-    """
-    try:
-        yield
-    except (MemoryError, MegabuildError):
-        raise
-    except Exception as error:
-        # permission, disk and memory errors say nothing about the archive
-        missing = isinstance(error, FileNotFoundError)
-        if isinstance(error, OSError) and not missing and (error.filename or of_system(error)):
-            raise
-        reason = f"{path}: damaged archive: {error or type(error).__name__}"
-        raise of_text(str(error)) or IntegrityError(reason, "download or build it again") from error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from groundwork.errors import IntegrityError, of_text
+from groundwork.errors import IntegrityError, MegabuildError, of_system, of_text
 
 #: Modules of readers, whose exceptions share no base class.
 _READERS = re.compile(r"_csv|_lzma|configparser|json|msgspec|ruamel|struct|tarfile|zipfile|zlib|zstandard")
@@ -24,12 +24,47 @@ def reading(path: Path, remedy: str = "replace the file") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # the digits of a number are limited, and a limit of nested values has no class of its own
-        is_too_long = str(error).startswith("Exceeds the limit (4")
-        is_rejected = isinstance(error, (EOFError, RecursionError, UnicodeError)) or is_too_long
-        if is_rejected or _READERS.match(type(error).__module__):
-            damaged = IntegrityError(f"{path}: damaged: {error or type(error).__name__}", remedy)
-            raise (
-                of_text(str(error)) or damaged
-            ) from error  # a limit of this machine says nothing about the file
+        if not _is_rejection(error):
+            raise
+        raise _explained(error, f"{path}: damaged", remedy) from error
+
+
+@contextmanager
+def reading_archive(path: Path) -> Iterator[None]:
+    """Convert errors of any class to IntegrityError, around code that only unpacks or repacks this one archive.
+
+    rattler raises a plain ``OSError`` for a cut file, and an archive may lack any file that the code reads.
+
+    Raises IntegrityError: The archive is damaged, or lacks a file.
+    """
+    try:
+        yield
+    except (MemoryError, MegabuildError):
         raise
+    except Exception as error:
+        if _is_of_system(error):
+            raise
+        raise _explained(error, f"{path}: damaged archive", "download or build it again") from error
+
+
+def _is_rejection(error: Exception) -> bool:
+    if isinstance(error, (EOFError, RecursionError, UnicodeError)):
+        return True
+    # the digits of a number are limited, and a limit of nested values has no class of its own
+    if str(error).startswith("Exceeds the limit (4"):
+        return True
+    return bool(_READERS.match(type(error).__module__))
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Return whether an error is about permissions, disk or memory, which says nothing about an archive."""
+    if not isinstance(error, OSError) or isinstance(error, FileNotFoundError):
+        return False
+    return bool(error.filename or of_system(error))
+
+
+def _explained(error: Exception, headline: str, remedy: str) -> MegabuildError:
+    limit = of_text(str(error))  # a limit of this machine says nothing about the file
+    if limit is not None:
+        return limit
+    return IntegrityError(f"{headline}: {error or type(error).__name__}", remedy)

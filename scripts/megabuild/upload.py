@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from rattler.package import IndexJson
 
 from groundwork import files, process, redact
-from groundwork.archives import explain_damage
+from groundwork.damage import reading_archive
 from groundwork.errors import BuildError, ConfigError, UsageError
 from megabuild.store import published
 
@@ -91,7 +91,7 @@ def find_release(output: Path, config: str) -> Release:
 
 
 def _read(path: Path, size: int) -> Artifact:
-    with explain_damage(path):
+    with reading_archive(path):
         index = IndexJson.from_package_archive(path)
     depends = []
     python = []

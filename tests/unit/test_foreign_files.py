@@ -18,7 +18,7 @@ from slim_world import SITE, environment, install, venv
 
 from command_line.run_command import Invocation
 from groundwork import files
-from groundwork.archives import explain_damage
+from groundwork.damage import reading_archive
 from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError
 from groundwork.network.channel_logins import Channels
 from megabuild.engine import archive
@@ -138,13 +138,13 @@ def test_an_entry_of_a_size_that_no_file_has_is_not_skipped_for_hours(
 
 
 def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> None:
-    with pytest.raises(OutOfSpaceError), explain_damage(tmp_path):
+    with pytest.raises(OutOfSpaceError), reading_archive(tmp_path):
         raise RuntimeError(f"failed to unpack: File too large (os error {errno.EFBIG})")
-    with pytest.raises(PreflightError, match="memory"), explain_damage(tmp_path):
+    with pytest.raises(PreflightError, match="memory"), reading_archive(tmp_path):
         raise ImportError("rattler.abi3.so: failed to map segment from shared object")
-    with pytest.raises(PreflightError, match="memory"), explain_damage(tmp_path):
+    with pytest.raises(PreflightError, match="memory"), reading_archive(tmp_path):
         raise zstandard.ZstdError("zstd compress error: Allocation error : not enough memory")
-    with pytest.raises(IntegrityError), explain_damage(tmp_path):
+    with pytest.raises(IntegrityError), reading_archive(tmp_path):
         raise FileNotFoundError(errno.ENOENT, "No such file", "info/index.json")
 
 

@@ -16,6 +16,7 @@ from gpu_tools.slim.steps import SlimRequest
 from gpu_tools.subject_kind import SubjectKind
 from gpu_tools.unpacked_package import unpack_package
 from groundwork import archives, wheel_file
+from groundwork.damage import reading_archive
 from groundwork.errors import UsageError
 from groundwork.files import OLDEST_IN_ZIP
 from groundwork.progress import Notes
@@ -48,7 +49,7 @@ def repack(package: Path, folder: Path, request: SlimRequest, note: Notes) -> tu
         if any(row.step.shrinks is Shrinking.GPU_CODE for row in plan.rows):
             gpus = request.gpus  # without the step, the package had no code for other GPUs
         tag = "_".join(["slim", *(gpu.replace("_", "") for gpu in gpus)])  # slim_sm90_sm120
-        with archives.explain_damage(package):
+        with reading_archive(package):
             if contents.kind is SubjectKind.WHEEL:
                 written = _pack_wheel(package, contents.root, tag)
             else:

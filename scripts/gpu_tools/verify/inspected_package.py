@@ -14,7 +14,7 @@ from gpu_tools.verify.build_target import BuildTarget, read_conda_index
 from gpu_tools.verify.inspected_environment import read_environment
 from gpu_tools.verify.subject import Subject, name_module, read_dist_info, sort_by_module
 from groundwork import wheel_file
-from groundwork.archives import explain_damage
+from groundwork.damage import reading_archive
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
         return
     with unpack_package(path) as (folder, kind):
         module = name_module(_name_distribution(path, kind))
-        with explain_damage(path):
+        with reading_archive(path):
             target = _read_target(folder, kind, module)
         files = []
         for file in folder.rglob("*.so*"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,30 +62,48 @@ def audit(invocation: Invocation, options: AuditOptions) -> Result:
     folder = options.root or around(here)
     if folder is None:
         folder = root_of_repository() if is_checkout() else here
-    make = audit_command.audit if options.bump is None else bump_command.bump
+    make = audit_command.audit
+    if options.bump is not None:
+        make = bump_command.bump
     with Screen() as screen:
         if options.root is None and not here.is_relative_to(folder):
             screen.tell(f"auditing the recipes of {folder}")
         result = make(options, folder, tell=screen.tell, progress=screen.note)
     if is_shown and result.lines:
-        lines = fit_tables("\n".join(result.lines).replace("<br>", "; "), console.width)
-        with console.capture() as captured:
-            console.print(Markdown(lines))
-        return replace(result, lines=captured.get().rstrip("\n").splitlines())
+        return replace(result, lines=_rendered(result.lines, console))
     return result
+
+
+def _rendered(lines: Sequence[str], console: Console) -> list[str]:
+    """Return Markdown as it looks on a terminal."""
+    markdown = "\n".join(lines).replace("<br>", "; ")
+    with console.capture() as captured:
+        console.print(Markdown(fit_tables(markdown, console.width)))
+    return captured.get().rstrip("\n").splitlines()
 
 
 def fit_tables(markdown: str, width: int) -> str:
     """Write tables as lists if the terminal is so narrow that rich would cut words of a cell."""
+    if width >= _WIDE:
+        return markdown
+    return _TABLE.sub(_as_list, markdown)
 
-    def write_list(table: re.Match[str]) -> str:
-        heads, _, *rows = (
-            [cell.strip() for cell in _BAR.split(line)[1:-1]] for line in table[0].splitlines()
-        )
-        named = ([f"{head}: {cell}" for head, cell in zip(heads, row, strict=True) if cell] for row in rows)
-        return "".join(f"* **{row[0].partition(': ')[2]}**:\n  {'; '.join(row[1:])}\n" for row in named)
 
-    return markdown if width >= _WIDE else _TABLE.sub(write_list, markdown)
+def _as_list(table: re.Match[str]) -> str:
+    """Return a table as a list: an entry per row, with the row's first cell and the others below, except empty ones."""
+    heads, _line, *rows = map(_cells, table[0].splitlines())
+    entries: list[str] = []
+    for title, *cells in rows:
+        named: list[str] = []
+        for head, cell in zip(heads[1:], cells, strict=True):
+            if cell:
+                named.append(f"{head}: {cell}")
+        entries.append(f"* **{title}**:\n  {'; '.join(named)}\n")
+    return "".join(entries)
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in _BAR.split(row)[1:-1]]
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from command_line.configs import choose, config_names, list_names
+from command_line.configs import choose, config_names, is_pattern, list_names
 from command_line.options import json_option, version_option
 from command_line.parameters import command
 from command_line.root import feedstock, output_folder
@@ -125,7 +125,7 @@ def _selectable(repository: Path, provider: ProviderName | None, words: Sequence
     # config names given in full are not filtered by provider
     if provider and not (words and set(words) <= set(names)):
         names = of_provider(repository, names, provider)
-    if any(set(word) & set("*?[") for word in words):
+    if any(is_pattern(word) for word in words):
         return sort_for_sharing(repository, names)
     return names
 

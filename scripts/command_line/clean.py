@@ -58,7 +58,10 @@ def clean(options: CleanOptions) -> Result:
                 f"{config}: no files in {display(folder)}", "leave out CONFIG to list all files"
             )
     cleaned = Cleaned()
-    with Screen(what="removing files" if options.apply else "measuring"):
+    doing = "measuring"
+    if options.apply:
+        doing = "removing files"
+    with Screen(what=doing):
         for item in items:
             if _is_selected(item, options):
                 cleaned.add(item, cache, removing=options.apply)
@@ -77,7 +80,9 @@ class Cleaned:
         """Measure a file or folder, and remove it if it is not needed and ``removing``."""
         octets = size_of(item.path)
         self.sizes[item.kind, item.run] += octets
-        reason = remove(item, cache) if removing else item.needed
+        reason = item.needed
+        if removing:
+            reason = remove(item, cache)
         if reason:
             self.kept.setdefault(reason, []).append(item.path)
         else:

@@ -26,6 +26,7 @@ EXAMPLES = """
 {prog} --write   after a change of conda_build_config.yaml
 """
 CHANGE = "Change"
+_PATTERN_SIGNS = frozenset("*?[")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,11 @@ def configs(options: ConfigsOptions) -> Result:
     return compared(repository(), mend=options.write)
 
 
+def is_pattern(word: str) -> bool:
+    """Return whether a word has a sign of a glob pattern."""
+    return not _PATTERN_SIGNS.isdisjoint(word)
+
+
 def choose(names: Sequence[str], words: Sequence[str], *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:
     """Return the configs to build, each once; ``words`` are names or patterns, which keep the order of ``names``.
 
@@ -59,31 +65,41 @@ def choose(names: Sequence[str], words: Sequence[str], *, list_all: str = LIST_C
     chosen: dict[str, None] = {}
     for word in words:
         name = word.removesuffix(".yaml")
-        pattern = name not in names and any(sign in name for sign in "*?[")
-        chosen |= dict.fromkeys(select(names, name, list_all=list_all) if pattern else (name,))
+        if name not in names and is_pattern(name):
+            chosen |= dict.fromkeys(select(names, name, list_all=list_all))
+        else:
+            chosen[name] = None
     if chosen:
         return tuple(chosen)
     if len(names) == 1:
         print_lines([f"building {names[0]}, the only config"], sys.stderr)
         return tuple(names)
     own = f"{machine_platform().replace('-', '_')}_"
-    here = [name for name in names if name.startswith(own)] or names
+    offered = [name for name in names if name.startswith(own)] or names
     raise UsageError(
         "CONFIG: missing argument",
-        f"choose from {', '.join(here)}; or quote a pattern ('{own}*'); details: {list_all}",
+        f"choose from {', '.join(offered)}; or quote a pattern ('{own}*'); details: {list_all}",
     )
 
 
 def list_names(names: Sequence[str]) -> Result:
     """Return the names of another feedstock's configs, by platform."""
-    by_platform = {name: platform_of(Path(name)) for name in names}
+    by_platform: dict[str, list[str]] = {}
+    documents: list[dict[str, str]] = []
+    for name in names:
+        platform = platform_of(Path(name))
+        by_platform.setdefault(platform, []).append(name)
+        documents.append({"name": name, "platform": platform})
     lines: list[str] = []
-    for platform in dict.fromkeys(by_platform.values()):
-        here = " (this machine)" if platform == machine_platform() else ""
-        own = [name for name in names if by_platform[name] == platform]
-        lines += [f"{platform or 'other'}{here}:", *(f"  {name}" for name in own), ""]
-    document = [{"name": name, "platform": platform} for name, platform in by_platform.items()]
-    return Result(format="configs", document={"configs": document}, lines=lines[:-1])
+    for platform, own in by_platform.items():
+        title = platform or "other"
+        if platform == machine_platform():
+            title += " (this machine)"
+        lines.append(f"{title}:")
+        for name in own:
+            lines.append(f"  {name}")
+        lines.append("")
+    return Result(format="configs", document={"configs": documents}, lines=lines[:-1])
 
 
 def config_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -42,17 +42,18 @@ class WholeWords(click.HelpFormatter):
     def write_text(self, text: str) -> None:
         """Write paragraphs."""
         indent = " " * self.current_indent
-        paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text)]
-        for number, paragraph in enumerate(paragraphs):
-            self.write("\n" if number else "")
-            self._write_folded(paragraph, first=indent, rest=indent)
+        for number, paragraph in enumerate(re.split(r"\n\s*\n", text)):
+            if number:
+                self.write("\n")
+            self._write_folded(" ".join(paragraph.split()), first=indent, rest=indent)
 
     def _write_folded(self, text: str, *, first: str, rest: str) -> None:
         lines = textwrap.wrap(
             text, self.width, initial_indent=first, subsequent_indent=rest,
             break_long_words=False, break_on_hyphens=False,
         )  # fmt: skip
-        self.write("".join(f"{line}\n" for line in lines or [first.rstrip()]))
+        for line in lines or [first.rstrip()]:
+            self.write(f"{line}\n")
 
 
 class HelpContext(click.Context):
@@ -86,10 +87,11 @@ class GroupedCommand(click.Command):
             if record is not None and isinstance(parameter, click.Option):
                 groups.setdefault(getattr(parameter, "group", _OTHERS), []).append(record)
         others = groups.pop(_OTHERS, [])
-        groups[_OTHERS if groups else "Options"] = others  # last
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl(rows)
+        with formatter.section(_OTHERS if groups else "Options"):
+            formatter.write_dl(others)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples: each command whole, its remark to the right of it or, without room there, below."""
@@ -97,8 +99,8 @@ class GroupedCommand(click.Command):
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples.strip().splitlines():
-                    rows = _example_rows(example, ctx.command_path, formatter.width)
-                    formatter.write("".join(f"{row}\n" for row in rows))
+                    for row in _example_rows(example, ctx.command_path, formatter.width):
+                        formatter.write(f"{row}\n")
 
 
 def _example_rows(example: str, program: str, width: int) -> list[str]:
@@ -109,7 +111,10 @@ def _example_rows(example: str, program: str, width: int) -> list[str]:
     if not example.startswith("{prog}"):
         return fold(line, width)
     command, *remark = _REMARK.split(line.strip(), maxsplit=1)
-    return [f"  {command}", *(row for text in remark for row in fold(f"      {text}", width))]
+    rows = [f"  {command}"]
+    if remark:
+        rows += fold(f"      {remark[0]}", width)
+    return rows
 
 
 class CommandGroup(click.Group):
@@ -122,8 +127,11 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands."""
-        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        sentences = [(name, found.get_short_help_str(200)) for name, found in commands.items() if found]
+        sentences: list[tuple[str, str]] = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None:
+                sentences.append((name, command.get_short_help_str(200)))
         with formatter.section("Commands"):
             formatter.write_dl(sentences)
 

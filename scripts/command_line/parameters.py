@@ -90,7 +90,9 @@ def parameter_of(name: str, hint: Any, declaration: Declared) -> click.Parameter
     else:
         attributes["type"] = _value_type(declaration.typed or _single(hint), declaration)
     if not declaration.flags:
-        return click.Argument([name], nargs=-1 if is_repeatable else 1, **attributes)
+        if is_repeatable:
+            attributes["nargs"] = -1
+        return click.Argument([name], **attributes)
     return GroupedOption(
         [*declaration.flags, name], group=declaration.group, help=declaration.help, multiple=is_repeatable,
         show_default=declaration.show_default, **attributes,

@@ -16,12 +16,14 @@ from rich.text import Text
 
 from groundwork.folding import fold, folded, terminal_width
 from groundwork.progress import WARNING, Preparing
-from groundwork.text import plain, plain_lines, printable
+from groundwork.text import Sign, plain, plain_lines, printable
 from megabuild.status.record import Activity, RunRecord
 from megabuild.status.show import activity_line, record_lines
 from megabuild.status.status import PHASE, Status, logger, script_lines
 
-_TICK_SECONDS, _QUIET_SECONDS, _NOTE_SECONDS = 1.0, 60.0, 30.0
+_TICK_SECONDS = 1.0
+_QUIET_SECONDS = 60.0
+_NOTE_SECONDS = 30.0
 
 
 def moving_lines(console: Console) -> Live:
@@ -34,7 +36,9 @@ def moving_lines(console: Console) -> Live:
 def redraw(lines: Live, rows: Iterable[str]) -> None:
     """Replace the lines of a display, folded to the terminal's width."""
     width = terminal_width(lines.console.file, os.environ) or lines.console.width
-    parts = [part for row in rows for part in fold(row, width)]
+    parts: list[str] = []
+    for row in rows:
+        parts += fold(row, width)
     lines.update(Text("\n".join(parts), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
@@ -42,6 +46,15 @@ def named_lines(record: RunRecord, now: float) -> list[str]:
     """Return the lines of a run in progress, with its config's name."""
     first, *rest = record_lines(record, now)
     return [f"{plain(record.config)}: {first}", *rest]
+
+
+def _style(text: str) -> str:
+    """Return rich's name of a line's colour, or an empty string."""
+    if text.startswith(WARNING):
+        return "yellow"
+    if text.startswith(Sign.done):
+        return "green"
+    return ""
 
 
 class Screen(logging.Handler):
@@ -56,10 +69,13 @@ class Screen(logging.Handler):
         self, console: Console | None = None, *, what: str = "working", verbose: bool = False
     ) -> None:
         """``what``: shown before the first report of a slow step, and between two of them."""
-        self._console, self._verbose = console or Console(stderr=True, soft_wrap=True), verbose
+        self._console = console or Console(stderr=True, soft_wrap=True)
+        self._verbose = verbose
         self._lines = moving_lines(self._console)
         self._moving = not self._lines.console.quiet
-        super().__init__(logging.INFO if self._moving else PHASE)
+        super().__init__(PHASE)
+        if self._moving:  # phases are in the moving lines
+            self.setLevel(logging.INFO)
         self._status: Status | None = None
         self._started = self._told = time.monotonic()
         self._noted = -_NOTE_SECONDS
@@ -91,11 +107,13 @@ class Screen(logging.Handler):
         status.watch = self._show
 
     def emit(self, record: logging.LogRecord) -> None:
-        text, warns = record.getMessage(), record.levelno == logging.WARNING
+        text = record.getMessage()
         if record.name == script_lines.name:
             self._print(self._stamped(text))  # output of programs, whose lines stay as they are
+        elif record.levelno == logging.WARNING:
+            self.tell(f"{WARNING}{text}")
         else:
-            self.tell(f"{WARNING}{text}" if warns else text)
+            self.tell(text)
 
     def note(self, what: str | Preparing) -> None:
         """Show a report of a slow step: every warning, but few of many reports in quick succession."""
@@ -120,7 +138,9 @@ class Screen(logging.Handler):
         if progress.done >= progress.total:
             self._step = Activity(task="", what=self._what, since=time.time())
         else:
-            self._step.done, self._step.total, self._step.unit = progress.done, progress.total, progress.unit
+            self._step.done = progress.done
+            self._step.total = progress.total
+            self._step.unit = progress.unit
 
     def tell(self, text: str) -> None:
         """Print a permanent line, folded on a terminal."""
@@ -129,14 +149,15 @@ class Screen(logging.Handler):
     def _stamped(self, text: str) -> str:
         """Return a line with the signs that the stream can show; without moving lines, after the time."""
         text = printable(text, self._console.file)
+        if self._moving:
+            return text
         clock = timedelta(seconds=int(time.monotonic() - self._started))
-        return text if self._moving else f"[{clock}] {text}"
+        return f"[{clock}] {text}"
 
     def _print(self, text: str) -> None:
         self._told = time.monotonic()
         if self._moving:
-            style = "yellow" if text.startswith(WARNING) else "green" if text.startswith("✓") else ""
-            self._console.print(Text(text, style=style))
+            self._console.print(Text(text, style=_style(text)))
         else:
             self._console.out(text, highlight=False)
 
@@ -150,12 +171,9 @@ class Screen(logging.Handler):
 
     def _show(self) -> None:
         """Redraw the lines of a terminal; elsewhere print a line after a minute without one."""
-        is_due = time.monotonic() - self._told >= _QUIET_SECONDS
-        if not self._moving and not is_due:
-            return
         if self._moving:
             redraw(self._lines, self._rows(named_lines))
-        else:
+        elif time.monotonic() - self._told >= _QUIET_SECONDS:
             self.tell("; ".join(self._rows(record_lines)))
 
     def _rows(self, lines_of: Callable[[RunRecord, float], list[str]]) -> list[str]:

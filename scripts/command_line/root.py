@@ -68,7 +68,8 @@ def _install_extra() -> str:
     requirement = "megabuild[conda]"
     if address := _installed_from():
         requirement = f"{requirement} @ {address}"
-    quoted, prefix = shlex.quote(requirement), Path(sys.prefix)
+    quoted = shlex.quote(requirement)
+    prefix = Path(sys.prefix)
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx install --force {quoted}"
     if (prefix / "uv-receipt.toml").is_file():
@@ -105,13 +106,19 @@ def log_folder() -> Path:
 
 def output_folder(given: str | None, root: Path | None = None) -> Path:
     """Return the output folder: ``given``, else output/ in the feedstock, the repository or the current folder."""
-    return Path(given or (root or (_ROOT if is_checkout() else Path())) / "output").absolute()
+    if given:
+        return Path(given).absolute()
+    if root is None:
+        root = _ROOT if is_checkout() else Path()
+    return (root / "output").absolute()
 
 
 def typed(command: str) -> str:
     """Return ``megabuild status`` as users type it: in a checkout, ``python3 scripts/megabuild status``."""
+    if not is_checkout():
+        return command
     program, *words = command.split()
-    if is_checkout():
-        path = _ROOT / program if program == "build-locally.py" else _ROOT / "scripts" / program
-        program = f"python3 {display(path)}"
-    return " ".join((program, *words))
+    path = _ROOT / program
+    if not path.is_file():
+        path = _ROOT / "scripts" / program
+    return " ".join(("python3", display(path), *words))

@@ -106,10 +106,15 @@ def _end_process(code: int) -> NoReturn:
 def _keep_utf8(environ: MutableMapping[bytes, bytes]) -> None:
     """Remove other text from variables, in lists such as PATH only these entries: rattler panics on it."""
     for name, value in list(environ.items()):
-        parts = [part for part in value.split(b":") if part.decode(errors="ignore").encode() == part]
-        environ[name] = b":".join(parts)
-        if name.decode(errors="ignore").encode() != name:
+        if not _is_utf8(name):
             del environ[name]
+            continue
+        parts = filter(_is_utf8, value.split(b":"))
+        environ[name] = b":".join(parts)
+
+
+def _is_utf8(text: bytes) -> bool:
+    return text.decode(errors="ignore").encode() == text
 
 
 def outcome(action: Callable[[], object], invocation: Invocation) -> int:

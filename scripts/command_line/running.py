@@ -88,8 +88,9 @@ class ConfigEnd:
         """Return the entry for ``--json``."""
         if self.ending is None:
             return {"config": self.name, "exit_code": None, "log": None}
-        log = str(self.log) if self.log else None
-        entry = {"config": self.name, "exit_code": self.ending.exit_code, "log": log}
+        entry: dict[str, object] = {"config": self.name, "exit_code": self.ending.exit_code, "log": None}
+        if self.log:
+            entry["log"] = str(self.log)
         if self.ending.document is not None:
             entry["result"] = self.ending.document
         return entry
@@ -125,20 +126,7 @@ def run_configs(
         print_lines(overview, console.file)
         if zip_logs:
             archive = _log_archive(plans)
-    ends: list[ConfigEnd] = []
-    for number, (name, plan) in enumerate(plans.items(), 1):
-        if ends and ends[-1].stops_others:
-            ends.append(ConfigEnd(name=name))
-            continue
-        print_lines(["", f"[{number}/{len(plans)}] {name}"], console.file)
-        own = replace(invocation)  # gets the log of this config
-        if plan_only or isinstance(plan, Exception):
-            action = partial(_planned_result, plan)
-        else:  # planned again: others were built meanwhile
-            action = partial(_build, plan.options, console, own, remove_trees=remove_trees)
-        began = time.monotonic()
-        ending = finish(action, own)
-        ends.append(ConfigEnd(name=name, ending=ending, seconds=time.monotonic() - began, log=own.log))
+    ends = _end_each(plans, console, invocation, plan_only=plan_only, remove_trees=remove_trees)
     if plan_only:
         return _result_of_all(ends, "plan", overview)
     rows = [end.row() for end in ends]
@@ -146,6 +134,33 @@ def run_configs(
     if archive:
         return _with_logs(result, archive, console)
     return result
+
+
+def _end_each(
+    plans: Mapping[str, Outlook | Exception],
+    console: Console,
+    invocation: Invocation,
+    *,
+    plan_only: bool,
+    remove_trees: bool,
+) -> list[ConfigEnd]:
+    """Show or build one config after the other, until an interrupt; return how each ended."""
+    ends: list[ConfigEnd] = []
+    for number, (name, plan) in enumerate(plans.items(), 1):
+        if ends and ends[-1].stops_others:
+            ends.append(ConfigEnd(name=name))
+            continue
+        print_lines(["", f"[{number}/{len(plans)}] {name}"], console.file)
+        began = time.monotonic()
+        own = replace(invocation)  # gets the log of this config
+        if plan_only or isinstance(plan, Exception):
+            ending = finish(partial(_planned_result, plan), own)
+        else:  # planned again: others were built meanwhile
+            build = partial(_build, plan.options, console, own, remove_trees=remove_trees)
+            ending = finish(build, own)
+        seconds = time.monotonic() - began
+        ends.append(ConfigEnd(name=name, ending=ending, seconds=seconds, log=own.log))
+    return ends
 
 
 def _result_of_all(ends: Sequence[ConfigEnd], format: str, lines: Sequence[str]) -> Result:

@@ -82,11 +82,12 @@ def slim(options: SlimOptions) -> Result:
         if options.output is not None:
             return commands.write(subject, options.output, request, shown.note)
         if options.apply:
+            checks = None if options.no_check else options.checks
             return commands.apply(
                 subject,
                 request,
                 shown.note,
-                checks=None if options.no_check else options.checks,
+                checks=checks,
                 keep_originals=not options.forget,
                 command=typed("megabuild slim"),
             )

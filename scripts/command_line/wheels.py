@@ -51,7 +51,9 @@ def wheels(options: WheelsOptions) -> Result:
     began = time.monotonic()
     folder = output_folder(options.output)
     cache = cache_folder(os.environ)
-    dated = repository() if is_checkout() else folder
+    dated = folder
+    if is_checkout():
+        dated = repository()
     request = Request(
         output=folder,
         config=options.config,

@@ -40,7 +40,6 @@ class Invocation:
 
     log_folder: Path  #: folder for crash files and for the logs of runs
     json: bool = False  #: standard output holds exactly one JSON document
-    verbose: bool = False  #: print every line of the builds
     log: Path | None = None  #: log of the run in progress, printed with an error
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from command_line.build_options import BuildOptions
 from command_line.overview import overview_lines
 from command_line.progress_display import Screen
 from command_line.root import is_own
@@ -24,10 +25,8 @@ from groundwork.result import Result
 from groundwork.text import Sign, display, duration, size, table
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import use_provider
-from megabuild.configs.provider_name import ProviderName
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.planning import preview_plan, survey_plan
-from megabuild.plan.run_choices import RunChoices
 from megabuild.plan.torch_version import with_torch
 from megabuild.run.log_archive import LogArchive
 from megabuild.run.outlook import Outlook, look_ahead
@@ -41,8 +40,7 @@ class ConfigRequest:
     """One of the configs that a command builds."""
 
     file: Config  #: the config as its file has it
-    choices: RunChoices
-    provider: ProviderName | None  #: in place of the config's
+    build_options: BuildOptions
     root: Path  #: the repository, or another feedstock
     output: Path  #: folder for states and packages
     earlier: tuple[str, ...]  #: configs that the command builds first
@@ -54,9 +52,9 @@ class ConfigRequest:
 
     def options(self) -> Options:
         """Return the options of the config's run. Raises UsageError: The config does not support them."""
-        choices = self.choices
-        own_provider = use_provider(self.file, self.provider, os.environ)
-        config = with_torch(own_provider, choices.torch, choices.torch_source)
+        choices = self.build_options.run
+        of_provider = use_provider(self.file, self.build_options.provider, os.environ)
+        config = with_torch(of_provider, choices.torch, choices.torch_source)
         if choices.torch == self.file.torch_version:
             choices = replace(choices, torch=None)
         return Options(
@@ -106,17 +104,13 @@ class ConfigEnd:
 
 
 def run_configs(
-    requests: Sequence[ConfigRequest],
-    invocation: Invocation,
-    *,
-    plan_only: bool,
-    remove_trees: bool,
-    zip_logs: bool,
+    requests: Sequence[ConfigRequest], build_options: BuildOptions, invocation: Invocation
 ) -> Result:
     """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all."""
     console = Console(stderr=invocation.json, soft_wrap=True)
-    if len(requests) == 1 and not plan_only and not zip_logs:
-        return _build(requests[0].options(), console, invocation, remove_trees=remove_trees)
+    plan_only = build_options.plan_only
+    if len(requests) == 1 and not plan_only and not build_options.zip_logs:
+        return _build(requests[0].options(), build_options, console, invocation)
     plans = _survey(requests, console, plan_only=plan_only)
     if len(plans) == 1 and plan_only:
         return _planned_result(*plans.values())
@@ -124,9 +118,9 @@ def run_configs(
     archive: LogArchive | None = None
     if not plan_only:
         print_lines(overview, console.file)
-        if zip_logs:
+        if build_options.zip_logs:
             archive = _log_archive(plans)
-    ends = _end_each(plans, console, invocation, plan_only=plan_only, remove_trees=remove_trees)
+    ends = _end_each(plans, build_options, console, invocation)
     if plan_only:
         return _result_of_all(ends, "plan", overview)
     rows = [end.row() for end in ends]
@@ -138,11 +132,9 @@ def run_configs(
 
 def _end_each(
     plans: Mapping[str, Outlook | Exception],
+    build_options: BuildOptions,
     console: Console,
     invocation: Invocation,
-    *,
-    plan_only: bool,
-    remove_trees: bool,
 ) -> list[ConfigEnd]:
     """Show or build one config after the other, until an interrupt; return how each ended."""
     ends: list[ConfigEnd] = []
@@ -153,10 +145,10 @@ def _end_each(
         print_lines(["", f"[{number}/{len(plans)}] {name}"], console.file)
         began = time.monotonic()
         own = replace(invocation)  # gets the log of this config
-        if plan_only or isinstance(plan, Exception):
+        if build_options.plan_only or isinstance(plan, Exception):
             ending = finish(partial(_planned_result, plan), own)
         else:  # planned again: others were built meanwhile
-            build = partial(_build, plan.options, console, own, remove_trees=remove_trees)
+            build = partial(_build, plan.options, build_options, console, own)
             ending = finish(build, own)
         seconds = time.monotonic() - began
         ends.append(ConfigEnd(name=name, ending=ending, seconds=seconds, log=own.log))
@@ -230,7 +222,7 @@ def _planned_result(plan: Outlook | Exception) -> Result:
     return plan_result(plan)
 
 
-def _build(options: Options, console: Console, invocation: Invocation, *, remove_trees: bool) -> Result:
+def _build(options: Options, build_options: BuildOptions, console: Console, invocation: Invocation) -> Result:
     """Show the plan, then prepare and run the build."""
     # imported late: --plan needs none of it
     from megabuild.run import session
@@ -244,7 +236,7 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
         in_use.note_output(options.cache, options.output)
         print_lines(plan_result(plan).lines, console.file)
         try:
-            with Screen(console, verbose=invocation.verbose) as screen:
+            with Screen(console, verbose=build_options.verbose) as screen:
                 screen.follow(status)
                 summary = session.execute(plan, status)
         except MegabuildError:
@@ -258,7 +250,7 @@ def _build(options: Options, console: Console, invocation: Invocation, *, remove
         if sums:
             print_lines([f"packages and their hashes: {display(sums)}"], console.file)
         result = summary.result(rehearsal=options.rehearse)
-        if remove_trees and result.exit_code == 0:
+        if build_options.remove_trees and result.exit_code == 0:
             with Screen(console, what="removing work trees"):
                 freed = session.remove_trees(options)
             print_lines(["", f"work trees removed: {size(freed)}"], console.file)

@@ -15,8 +15,7 @@ from rich.markdown import Markdown
 from command_line.options import json_option, version_option
 from command_line.parameters import command
 from command_line.progress_display import Screen
-from command_line.root import is_checkout
-from command_line.root import repository as root_of_repository
+from command_line.root import is_checkout, repository
 from command_line.run_command import Invocation, run
 from groundwork.errors import VerdictError
 from groundwork.result import Result
@@ -52,26 +51,36 @@ def audit(invocation: Invocation, options: AuditOptions) -> Result:
     """
     from pin_audit import bump_command
     from pin_audit import command as audit_command
-    from pin_audit.feedstock import around
 
     is_shown = not invocation.json and sys.stdout.isatty()
     console = Console(highlight=False, emoji=False)
     if not is_shown or console.width >= _WIDE:
         options = replace(options, every_row=True)
-    here = Path.cwd()
-    folder = options.root or around(here)
-    if folder is None:
-        folder = root_of_repository() if is_checkout() else here
     make = audit_command.audit
     if options.bump is not None:
         make = bump_command.bump
     with Screen() as screen:
-        if options.root is None and not here.is_relative_to(folder):
-            screen.tell(f"auditing the recipes of {folder}")
+        folder = options.root
+        if folder is None:
+            folder = _find_recipes()
+            if not Path.cwd().is_relative_to(folder):
+                screen.tell(f"auditing the recipes of {folder}")
         result = make(options, folder, tell=screen.tell, progress=screen.note)
     if is_shown and result.lines:
         return replace(result, lines=_rendered(result.lines, console))
     return result
+
+
+def _find_recipes() -> Path:
+    """Return the repository or feedstock around the current folder, else this repository."""
+    from pin_audit.feedstock import around
+
+    here = Path.cwd()
+    if folder := around(here):
+        return folder
+    if is_checkout():
+        return repository()
+    return here
 
 
 def _rendered(lines: Sequence[str], console: Console) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from command_line.options import builds_folder
 from command_line.parameters import command
@@ -12,6 +13,9 @@ from groundwork.errors import UsageError
 from groundwork.option_fields import argument, option, switch
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size
+
+if TYPE_CHECKING:
+    from megabuild.upload import Release
 
 EXAMPLES = """
 {prog} linux_64_cuda130                     list the packages in upload order
@@ -50,17 +54,25 @@ def upload(options: UploadOptions) -> Result:
     if options.apply and not (user and label):
         raise UsageError("--apply needs a channel and a label", "add --user CHANNEL")
     release = uploading.find_release(output_folder(options.output), options.config)
-    artifacts = release.artifacts
+    total = size(sum(artifact.size for artifact in release.artifacts))
+    lines = _lines(release, total)
+    if not options.apply or not user:
+        return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
+    scratch = cache_folder(os.environ) / "tmp"
+    with Screen(what=f"uploading {total}"):
+        present = uploading.upload(release.artifacts, user, label, scratch=scratch)
+    for name in present:
+        lines.append(f"{name}: already in the channel, not replaced")
+    return Result(lines=[*lines, f"{Sign.done} uploaded to {user}, label {label}"])
+
+
+def _lines(release: Release, total: str) -> list[str]:
+    """Return the packages in upload order, after those that are left out."""
     lines: list[str] = []
     for artifact in release.replaced:
         lines.append(f"{artifact.path.name}: not uploaded, a later build exists")
-    for artifact in artifacts:
+    for artifact in release.artifacts:
         lines.append(f"{artifact.path.name}  {size(artifact.size)}")
-    total = size(sum(artifact.size for artifact in artifacts))
-    lines += [f"{counted(len(artifacts), 'package')}, {total}", ""]
-    if not options.apply or not user:
-        return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
-    with Screen(what=f"uploading {total}"):
-        present = uploading.upload(artifacts, user, label, scratch=cache_folder(os.environ) / "tmp")
-    lines += [f"{name}: already in the channel, not replaced" for name in present]
-    return Result(lines=[*lines, f"{Sign.done} uploaded to {user}, label {label}"])
+    lines.append(f"{counted(len(release.artifacts), 'package')}, {total}")
+    lines.append("")
+    return lines

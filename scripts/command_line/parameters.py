@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from functools import wraps
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from command_line.options import GroupedCommand, GroupedOption
-from groundwork.option_fields import Declared, PathRule, declared
+from groundwork.option_fields import Declared, Model, OptionField, PathRule, fill, option_fields
 from groundwork.result import Result
 
-Model = TypeVar("Model")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 #: Arguments of ``click.Path``.
 _PATHS: Mapping[PathRule, Mapping[str, bool]] = {
@@ -45,57 +46,34 @@ def command(
     return decorate
 
 
-def parameters(model: type) -> list[click.Parameter]:
-    """Return click's parameters for the fields of a model and of its parts, with the options of a group together."""
-    found = list(_parameters(model))
-    groups = [getattr(parameter, "group", "") for parameter in found]
-    return sorted(found, key=lambda parameter: groups.index(getattr(parameter, "group", "")))
+def parameters(model: type[DataclassInstance]) -> list[click.Parameter]:
+    """Return click's parameters for the fields of a model, with the options of a group together."""
+    groups: dict[str, list[click.Parameter]] = {}
+    for field in option_fields(model):
+        groups.setdefault(field.declared.group, []).append(_parameter(field))
+    return list(chain.from_iterable(groups.values()))
 
 
-def _parameters(model: type) -> Iterator[click.Parameter]:
-    hints = get_type_hints(model)
-    for field in fields(model):
-        hint = hints[field.name]
-        declaration = declared(field)
-        if declaration is None:
-            yield from _parameters(hint)
-        else:
-            yield parameter_of(field.name, hint, declaration)
-
-
-def fill(model: type[Model], values: Mapping[str, object]) -> Model:
-    """Return a model with the values of click's parameters. A field that declares no option is a part of its own."""
-    hints = get_type_hints(model)
-    filled: dict[str, object] = {}
-    for field in fields(model):  # type: ignore[arg-type]
-        if declared(field) is None:
-            filled[field.name] = fill(hints[field.name], values)
-        else:
-            filled[field.name] = values[field.name]
-    return model(**filled)
-
-
-def parameter_of(name: str, hint: Any, declaration: Declared) -> click.Parameter:
-    """Return click's parameter for one field, whose type is ``hint``."""
-    is_repeatable = get_origin(hint) is tuple
-    attributes: dict[str, Any] = {"metavar": declaration.metavar, "required": declaration.required}
-    if declaration.complete:
-        attributes["shell_complete"] = declaration.complete
-    if declaration.convert:
-        attributes["callback"] = _callback(declaration.convert)
-    if declaration.default is not None:
-        attributes["default"] = declaration.default
-    if hint is bool:
+def _parameter(field: OptionField) -> click.Parameter:
+    declared = field.declared
+    attributes: dict[str, Any] = {"metavar": declared.metavar, "required": declared.required}
+    if declared.complete:
+        attributes["shell_complete"] = declared.complete
+    if declared.convert:
+        attributes["callback"] = _callback(declared.convert)
+    if declared.default is not None:
+        attributes["default"] = declared.default
+    if field.is_switch:
         attributes["is_flag"] = True
     else:
-        attributes["type"] = _value_type(declaration.typed or _single(hint), declaration)
-    if not declaration.flags:
-        if is_repeatable:
+        attributes["type"] = _value_type(field.typed, declared)
+    if not declared.flags:
+        if field.is_repeatable:
             attributes["nargs"] = -1
-        return click.Argument([name], **attributes)
+        return click.Argument([field.name], **attributes)
     return GroupedOption(
-        [*declaration.flags, name], group=declaration.group, help=declaration.help, multiple=is_repeatable,
-        show_default=declaration.show_default, **attributes,
+        [*declared.flags, field.name], group=declared.group, help=declared.help, multiple=field.is_repeatable,
+        show_default=declared.show_default, **attributes,
     )  # fmt: skip
 
 
@@ -108,22 +86,13 @@ def _callback(convert: Callable[[Any], object]) -> Callable[[click.Context, clic
     return call
 
 
-def _single(hint: Any) -> type:
-    """Return the type of one value: ``str`` for ``str | None``, and for ``tuple[str, ...]``."""
-    for part in get_args(hint):
-        if isinstance(part, type) and part is not type(None):
-            return part
-    assert isinstance(hint, type)
-    return hint
-
-
-def _value_type(kind: type, declaration: Declared) -> click.ParamType[Any] | type:
-    if declaration.choices:
-        return click.Choice(declaration.choices)
-    if kind is Path:
-        return click.Path(path_type=Path, **_PATHS[declaration.path_rule])
-    if declaration.at_least is None:
-        return kind
-    if kind is int:
-        return click.IntRange(min=declaration.at_least)
-    return click.FloatRange(min=declaration.at_least)
+def _value_type(typed: type, declared: Declared) -> click.ParamType[Any] | type:
+    if declared.choices:
+        return click.Choice(declared.choices)
+    if typed is Path:
+        return click.Path(path_type=Path, **_PATHS[declared.path_rule])
+    if declared.at_least is None:
+        return typed
+    if typed is int:
+        return click.IntRange(min=declared.at_least)
+    return click.FloatRange(min=declared.at_least)

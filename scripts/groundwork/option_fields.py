@@ -1,6 +1,6 @@
 """Declares the options and arguments of a command as fields of a dataclass, whose object the command gets.
 
-:mod:`command_line.options` makes click's parameters of the fields. The parser, ``--help``, completion and
+:mod:`command_line.parameters` makes click's parameters of the fields. The parser, ``--help``, completion and
 docs/options.md follow from these. A field's type says which values its option takes: ``str``, ``int``, ``float`` or
 ``Path``, ``bool`` for a switch, and a ``tuple`` of these for a repeatable option. ``None`` is the value of an option
 that is not given.
@@ -8,11 +8,16 @@ that is not given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import Field, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, cast
+from types import NoneType
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Model = TypeVar("Model", bound="DataclassInstance")
 _KEY = "declared"
 
 
@@ -45,9 +50,58 @@ class Declared:
     complete: Callable[..., Any] | None = None  #: click's ``shell_complete``
 
 
-def declared(of: Field[Any]) -> Declared | None:
-    """Return a field's declaration; None for a field without one."""
-    return cast("Declared | None", of.metadata.get(_KEY))
+@dataclass(frozen=True, kw_only=True)
+class OptionField:
+    """A field of a model, with its declaration."""
+
+    name: str
+    annotation: Any
+    declared: Declared
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the option takes no value."""
+        return self.annotation is bool
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the field holds several values."""
+        return get_origin(self.annotation) is tuple
+
+    @property
+    def typed(self) -> type:
+        """The type of one value as users type it: ``str`` for ``str | None`` and for ``tuple[str, ...]``."""
+        if self.declared.typed is not None:
+            return self.declared.typed
+        for part in get_args(self.annotation):
+            if isinstance(part, type) and part is not NoneType:
+                return part
+        assert isinstance(self.annotation, type)
+        return self.annotation
+
+
+def option_fields(model: type[DataclassInstance]) -> Iterator[OptionField]:
+    """Yield the fields that declare options. The type of each other field is a model, whose fields take its place."""
+    annotations = get_type_hints(model)
+    for of_model in fields(model):
+        annotation = annotations[of_model.name]
+        if declaration := of_model.metadata.get(_KEY):
+            yield OptionField(name=of_model.name, annotation=annotation, declared=declaration)
+        else:
+            yield from option_fields(annotation)
+
+
+def fill(model: type[Model], values: Mapping[str, object]) -> Model:
+    """Return a model with the values of its options, by name."""
+    annotations = get_type_hints(model)
+    filled: dict[str, object] = {}
+    for of_model in fields(model):
+        name = of_model.name
+        if _KEY in of_model.metadata:
+            filled[name] = values[name]
+        else:
+            filled[name] = fill(annotations[name], values)
+    return model(**filled)
 
 
 def option(

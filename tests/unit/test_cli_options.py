@@ -20,7 +20,7 @@ from command_line.build_options import BuildOptions
 from command_line.main import COMMANDS, load
 from command_line.options import GroupedCommand
 from command_line.run_command import Invocation
-from groundwork.option_fields import Declared, declared
+from groundwork.option_fields import OptionField, option_fields
 from groundwork.result import Result
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import RunChoices
@@ -59,17 +59,6 @@ def passed_type(parameter: click.Parameter, default: object) -> object:
     return single if parameter.required or default is not None else single | None
 
 
-def declarations(model: type) -> Iterator[tuple[str, object, Declared]]:
-    """Yield name, type and declaration of each field of a model, and of its parts."""
-    hints = get_type_hints(model)
-    for field in fields(model):
-        found = declared(field)
-        if found is None:
-            yield from declarations(hints[field.name])
-        else:
-            yield field.name, hints[field.name], found
-
-
 def returned_type(convert: Callable[..., object]) -> object:
     """Return the type of the values that a conversion returns; pathlib has no annotations."""
     if isinstance(convert, type):
@@ -91,27 +80,27 @@ def test_fields_have_the_types_of_the_values_that_click_passes(command: click.Co
     (model,) = taken.values()
     defaults = command.make_context("program", [], resilient_parsing=True).params
     by_name = {parameter.name: parameter for parameter in command.params if parameter.name in defaults}
-    fields_of_model = list(declarations(model))
-    assert {name for name, _, _ in fields_of_model} == by_name.keys()
-    for name, hint, declaration in fields_of_model:
-        parameter = by_name[name]
-        default = declaration.default if declaration.flags else defaults[name]
-        if parameter.type.name == "boolean":
-            default = False
-        if declaration.convert is None:
-            assert hint == passed_type(parameter, default), name
+    of_model = list(option_fields(model))
+    assert {field.name for field in of_model} == by_name.keys()
+    for field in of_model:
+        name, declared = field.name, field.declared
+        if declared.convert is None:
+            default = defaults[name]
+            if declared.flags and not field.is_switch:
+                default = declared.default
+            assert field.annotation == passed_type(by_name[name], default), name
         else:
-            assert without_none(hint) == without_none(returned_type(declaration.convert)), name
+            made = returned_type(declared.convert)
+            assert without_none(field.annotation) == without_none(made), name
 
 
-def example_words(hint: object, declaration: Declared) -> list[str]:
+def example_words(field: OptionField) -> list[str]:
     """Return words with which a user gives an option another value than its default."""
-    if hint is bool:
-        return [declaration.flags[0]]
-    if declaration.choices:
-        other = next(word for word in declaration.choices if word != declaration.default)
-        return [declaration.flags[0], other]
-    return [declaration.flags[0], "7"]
+    flag = field.declared.flags[0]
+    if field.is_switch:
+        return [flag]
+    others = [word for word in field.declared.choices if word != field.declared.default]
+    return [flag, *(others or ["7"])[:1]]
 
 
 def test_build_fills_its_model(
@@ -127,9 +116,9 @@ def test_build_fills_its_model(
         --engine podman -j 3 --memory 2.5 --arch-list 9.0 --optimization 0 --upstream-tests -k --deadline 1h -o out
         --pyg source -e scatter --pyg-index index --pyg-sources sources"""
     words = text.split()
-    for _, hint, declaration in declarations(RunChoices):
-        if not {*declaration.flags} & {*words}:
-            words += example_words(hint, declaration)
+    for field in option_fields(RunChoices):
+        if not {*field.declared.flags} & {*words}:
+            words += example_words(field)
     call(invocation, "build", *words)
     first, second = taken
     assert second.deadline is not None

@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "recipe" / "pyg" / "common")]
 from groundwork.python_version import require  # noqa: E402
 
 require("benchmarks/matrix.py", "python3.12 benchmarks/matrix.py")

@@ -37,7 +37,7 @@ CONFIG = "linux_64_cpu"
 SECONDS_BETWEEN_SAMPLES = 0.25
 #: Where a tree of PyTorch can be, relative to a way's folder: of megabuild; of rattler-build, and in its cache.
 TREES = ("output/*/tree", "*/out/bld/*/work", "*/out/build_cache/*/work_dir")
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "recipe" / "swap"), str(ROOT / "tests" / "integration")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "recipe" / "swap"), str(ROOT / "tests" / "integration")]
 
 from groundwork.python_version import require  # noqa: E402
 
@@ -102,7 +102,7 @@ def python_of(environment: str) -> str:
     command = [sys.executable, "-m", "groundwork.bootstrap", environment]
     output = subprocess.run(
         command,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,
         check=True,
@@ -178,9 +178,9 @@ def engine_script(template: Path, folder: Path, pythons: list[str]) -> str:
     job["env"] |= {"TORCH_TREE": "", "TORCH_CCACHE": f"{folder}/launcher"}
     job |= {"output_dir": f"{own}/out", "variant_config": [f"{own}/variant.yaml"], "test": True}
     (own / "job.json").write_text(json.dumps(job))
-    worker = ROOT / "scripts" / "megabuild" / "engine" / "worker.py"
+    worker = ROOT / "src" / "megabuild" / "engine" / "worker.py"
     command = [python_of("run"), str(worker), f"{own}/job.json", f"{own}/outcome.json"]
-    return f"PYTHONPATH={ROOT}/scripts {shlex.join(command)}"
+    return f"PYTHONPATH={ROOT}/src {shlex.join(command)}"
 
 
 def compare_on_the_model(work: Path) -> None:

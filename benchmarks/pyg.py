@@ -26,7 +26,7 @@ from time import perf_counter
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "recipe" / "pyg" / "common")]
 
 
 from groundwork import channel_folder  # noqa: E402

@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 MISSING = "python3 scripts/megabuild fly"
 HERE = Path(__file__).resolve().parent
-_PRODUCT = {path.name for path in (REPOSITORY / "scripts").iterdir() if path.is_dir()} | {
+_PRODUCT = {path.name for path in (REPOSITORY / "src").iterdir() if path.is_dir()} | {
     "cmake_python_swap", "cuda_code",
 }  # fmt: skip
 _TEST_HELPERS = {

@@ -133,17 +133,17 @@ def count_locked(checkout: Path) -> int:
 
 def count(checkout: Path) -> dict[str, int]:
     """Return everything that is counted in a checkout."""
-    scripts, tests = measure(checkout / "scripts"), measure(checkout / "tests")
+    scripts, tests = measure(checkout / "src"), measure(checkout / "tests")
     pages = (checkout / "docs").glob("*.md")
     return {
-        "lines under scripts/": scripts.lines,
+        "lines under src/": scripts.lines,
         "code lines": scripts.code,
         "functions": scripts.functions,
         "records": scripts.records,
         "files": scripts.files,
         "options": scripts.options,
-        "JSON formats": len(find_formats(checkout / "scripts")),
-        "exit codes": count_exit_codes(checkout / "scripts"),
+        "JSON formats": len(find_formats(checkout / "src")),
+        "exit codes": count_exit_codes(checkout / "src"),
         "lines of tests": tests.lines,
         "import packages": count_locked(checkout),
         "lines of docs/*.md": sum(len(path.read_text(encoding="utf-8").splitlines()) for path in pages),

@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = (ROOT / "scripts", ROOT / "recipe")
+PRODUCT = (ROOT / "src", ROOT / "recipe")
 #: A function with more branch points is busy.
 MANY_BRANCHES = 10
 _LAYOUT = {

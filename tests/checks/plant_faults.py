@@ -112,8 +112,8 @@ def _first_statement(function: ast.FunctionDef) -> ast.stmt | None:
 def choose_faults(seed: int, count: int, package: str) -> Iterator[Fault]:
     """Yield `count` faults at random; packages take turns, and in each of them the kinds of faults."""
     by_package: dict[str, list[Fault]] = defaultdict(list)
-    for path in sorted((ROOT / "scripts").rglob(f"{package or '*'}/**/*.py")):
-        parts = path.relative_to(ROOT / "scripts").parts
+    for path in sorted((ROOT / "src").rglob(f"{package or '*'}/**/*.py")):
+        parts = path.relative_to(ROOT / "src").parts
         own = "/".join(parts[: 2 if parts[0] in ("megabuild", "gpu_tools") and len(parts) > 2 else 1])
         by_package[own] += find_faults(path.relative_to(ROOT), path.read_bytes())
     chance = random.Random(seed)
@@ -133,7 +133,7 @@ def sort_tests(fault: Fault) -> Iterator[tuple[str, list[str]]]:
     """Yield the unit test files that import a fault's module, those that import an importer of it, and the others."""
     files = set((ROOT / "tests" / "unit").glob("test_*.py"))
     near = _importers({ROOT / fault.path}, files)
-    next_to = _importers(_importers({ROOT / fault.path}, (ROOT / "scripts").rglob("*.py")), files - near)
+    next_to = _importers(_importers({ROOT / fault.path}, (ROOT / "src").rglob("*.py")), files - near)
     for stage, paths in (("nearest", near), ("unit", next_to), ("unit", files - near - next_to)):
         yield stage, sorted(str(path.relative_to(ROOT)) for path in paths)
 
@@ -142,7 +142,7 @@ def _importers(modules: Iterable[Path], files: Iterable[Path]) -> set[Path]:
     """Return the files that import one of these modules of scripts/."""
     names = ["(?!)"]  # matches nothing
     for path in modules:
-        module = ".".join(path.relative_to(ROOT / "scripts").with_suffix("").parts)
+        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
         parent, _, leaf = map(re.escape, module.rpartition("."))
         names += [rf"\b{re.escape(module)}\b", rf"from {parent} import (?:\([^)]*|.*)\b{leaf}\b"]
     named = re.compile("|".join(names))

@@ -55,7 +55,7 @@ def typed_after(program: str) -> bytes:
 def test_what_a_build_left_types_nothing_outside(with_script: bool, tmp_path: Path) -> None:
     isolation = bubblewrap()
     sandbox = Place(
-        isolation=isolation, state=tmp_path, state_inside="/tmp", scripts_inside="", python="", site_inside="",
+        isolation=isolation, state=tmp_path, state_inside="/tmp", packages_inside="", python="", site_inside="",
         mounts=[], recipe="", channels=(), source=None, environment={}, more={},
     )  # fmt: skip
     write_program(tmp_path / "enter", sandbox, [f"/usr/bin/python3 -c {shlex.quote(ATTACK)}"], name="enter")

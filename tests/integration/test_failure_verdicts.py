@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from import_path import packages_path
 
 from groundwork.machine import machine_platform
 
@@ -66,7 +67,7 @@ def build(folder: Path, script: str) -> End:
     argv = [sys.executable, "-m", "megabuild", "build", CONFIG, "--root", str(recipe.parent)]
     done = subprocess.run(
         [*argv, "--provider", "local", "--engine", "host", "--json"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "scripts")}, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": packages_path(ROOT)}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     error = json.loads(done.stdout)["error"]
     log = (recipe.parent / "output" / CONFIG / "logs" / "latest.log").read_text()

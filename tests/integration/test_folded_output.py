@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from import_path import packages_path
 from terminal import Seen, run_on_terminal, terminal_environ
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -21,7 +22,7 @@ LONG = "a-folder-with-a-name/" * 6
 
 
 def environ(**more: str) -> dict[str, str]:
-    return terminal_environ(PYTHONPATH=str(ROOT / "scripts"), **more)
+    return terminal_environ(PYTHONPATH=packages_path(ROOT), **more)
 
 
 def look(words: list[str], columns: int, **more: str) -> Seen:

@@ -19,7 +19,7 @@ BASE = getattr(sys, "_base_executable", sys.executable)
 @pytest.fixture
 def clone(repository: Path, tmp_path: Path) -> Path:
     """A copy of what the front door needs, without an environment."""
-    for name in ("build-locally.py", "requirements.lock", "scripts", ".ci_support"):
+    for name in ("build-locally.py", "requirements.lock", "scripts", "src", ".ci_support"):
         source = repository / name
         if source.is_dir():
             shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -34,7 +34,7 @@ def small(clone: Path) -> Path:
     packages = re.split(r"^(?=\w)", (clone / "requirements.lock").read_text(), flags=re.MULTILINE)
     (clone / "requirements.lock").write_text(next(one for one in packages if one.startswith("click==")))
     program = 'import sys\nimport click\ndef main():\n    click.echo(" ".join(sys.argv[1:]))\n'
-    (clone / "scripts" / "command_line" / "build.py").write_text(program)
+    (clone / "src" / "command_line" / "build.py").write_text(program)
     return clone
 
 

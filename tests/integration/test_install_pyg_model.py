@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch_model
+from import_path import packages_path
 from small_files import program
 from tiny import wait_for
 from wheel_files import make_page, make_wheel
@@ -59,7 +60,7 @@ class Place:
     def start(self, *words: str, **changes: str) -> subprocess.Popen[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FORCE_")}
         environment |= {
-            "PYTHONPATH": str(self.repository / "scripts"),
+            "PYTHONPATH": packages_path(self.repository),
             "MEGABUILD_CACHE": str(self.folder / "cache"),
             "CUDA_HOME": str(self.folder / "cuda"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

@@ -51,7 +51,7 @@ DRIVERS = {
     ),
 }
 _PRIVATE = "the user's own\n"
-_OURS = {name: f"/opt/megabuild/{name}" for name in ("state", "scripts", "channel", "objects")}
+_OURS = {name: f"/opt/megabuild/{name}" for name in ("state", "src", "channel", "objects")}
 _ATTEMPT = re.compile(r"(?<!')::attempt:: (\S+) (.*)$", re.MULTILINE)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import plain_engine
 import pytest
+from import_path import packages_path
 from tiny import make_channel, provider, wait_for
 
 from groundwork.errors import IsolationError
@@ -54,7 +55,7 @@ def command(root: Path, *more: str) -> list[str]:
 
 
 def environment() -> Mapping[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "scripts"), "BINSTAR_TOKEN": TOKEN}
+    return {**os.environ, "PYTHONPATH": packages_path(ROOT), "BINSTAR_TOKEN": TOKEN}
 
 
 def content(root: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import wheels_world as world
+from import_path import packages_path
 
 from conda_wheels import simple_index
 from groundwork.machine import machine_platform
@@ -33,7 +34,7 @@ def command(output: Path) -> list[str]:
 def environ(output: Path, date: int = world.DATE) -> dict[str, str]:
     return {
         **os.environ,
-        "PYTHONPATH": str(ROOT / "scripts"),
+        "PYTHONPATH": packages_path(ROOT),
         "MEGABUILD_CACHE": str(output.parent / "cache"),
         "SOURCE_DATE_EPOCH": str(date),
         "PIP_CONFIG_FILE": os.devnull,

@@ -18,6 +18,7 @@ import pytest
 from audit_samples import MADE, asks, build, has, pinned, report, vendors, wheel
 from calling import call
 from click.testing import Result
+from import_path import packages_path
 from msgspec import structs
 
 from command_line.audit import fit_tables
@@ -179,7 +180,7 @@ def test_ctrl_c_ends_it_at_once_and_quietly(tmp_path: Path, repository: Path) ->
         "from command_line.main import main\n"
         "main()\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(repository / "scripts"), "MEGABUILD_CACHE": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": packages_path(repository), "MEGABUILD_CACHE": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         encoding="utf-8", start_new_session=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from audit_site import request, services
+from import_path import packages_path
 
 from groundwork.errors import AuditError
 from pin_audit import run_sources
@@ -76,7 +77,7 @@ def test_a_source_that_never_ends_does_not_hold_up_the_others(
 
 
 def test_every_source_of_the_list_has_a_module() -> None:
-    folder = Path(__file__).parents[2] / "scripts" / "pin_audit" / "sources"
+    folder = Path(__file__).parents[2] / "src" / "pin_audit" / "sources"
     modules = {read.__module__.rpartition(".")[2] for read in READERS.values()}
     assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == modules
     assert len(set(READERS.values())) == len(READERS)
@@ -84,7 +85,7 @@ def test_every_source_of_the_list_has_a_module() -> None:
 
 def test_first_conversion_in_many_threads(repository: Path) -> None:
     """Without types that were resolved before, half of these processes die of a segmentation fault."""
-    environ = {"PYTHONPATH": str(repository / "scripts")}
+    environ = {"PYTHONPATH": packages_path(repository)}
     command = [sys.executable, "-c", _FIRST_CONVERSION]
     codes = [subprocess.run(command, env=environ, check=False).returncode for _ in range(4)]
     assert codes == [0] * 4

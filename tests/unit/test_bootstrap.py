@@ -18,7 +18,7 @@ from groundwork import bootstrap
 from groundwork.errors import IntegrityError, PreflightError, ProviderError
 from groundwork.user_folders import cache_folder, expanded, home_folder, replace_home
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 @pytest.mark.parametrize("environ", [{}, {"HOME": ""}, {"HOME": "relative"}, {"HOME": "."}])
@@ -201,7 +201,7 @@ def test_the_next_start_waits_for_the_programs_of_a_killed_one(tmp_path: Path) -
     waits = f"kill -9 $PPID; touch {begun}; until [ -e {go} ]; do sleep 0.05; done"
     python = program(tmp_path / "python", f'case "$*" in *" venv "*) {waits} ;; esac')
     code = (
-        f"import sys, pathlib; sys.path.insert(0, {str(SCRIPTS)!r}); sys.executable = {str(python)!r}\n"
+        f"import sys, pathlib; sys.path.insert(0, {str(SOURCES)!r}); sys.executable = {str(python)!r}\n"
         f"from groundwork import bootstrap; bootstrap.ensure(pathlib.Path({str(tmp_path)!r}), 'run')"
     )
     killed = subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False)

@@ -105,7 +105,7 @@ def _connect(
     connections: list[str], server: str, folder: Path, repository: Path, before: list[str], **environ: str
 ) -> subprocess.CompletedProcess[str]:
     code = "\n".join([_HEAD, *(_CONNECTIONS[connection] for connection in connections), "os._exit(0)"])
-    program = [sys.executable, "-c", code, str(repository / "scripts"), server]
+    program = [sys.executable, "-c", code, str(repository / "src"), server]
     clean = {"PATH": os.environ["PATH"], "HOME": str(folder), "PIP_CONFIG_FILE": os.devnull, **environ}
     return subprocess.run([*before, *program], cwd=folder, env=clean, capture_output=True, text=True)
 

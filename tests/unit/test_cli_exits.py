@@ -20,6 +20,7 @@ from typing import TextIO, cast
 import click
 import pytest
 import zstandard
+from import_path import packages_path
 
 from command_line.main import megabuild
 from command_line.output_stream import Output
@@ -233,7 +234,7 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
 
 
 def test_the_package_is_a_program(repository: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
+    environment = os.environ | {"PYTHONPATH": packages_path(repository)}
     command = [sys.executable, "-m", "megabuild", "--version"]
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert shown.startswith("megabuild, version ")
@@ -256,7 +257,7 @@ def test_a_closed_pipe_is_not_a_crash(repository: Path, tmp_path: Path, talk: st
         f"def talk():\n    {talk}\n"
         f"sys.exit(outcome(talk, Invocation(log_folder=Path({str(tmp_path)!r}))))"
     )
-    environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
+    environment = os.environ | {"PYTHONPATH": packages_path(repository)}
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-c", program]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 import pytest
+from import_path import packages_path
 from rich.console import Console
 from rich.style import Style
 from rich.text import Text
@@ -50,7 +51,7 @@ def test_foreign_commands_reach_neither_log_nor_screen(
 
 def test_one_place_prints(repository: Path) -> None:
     """Elsewhere nothing would mask secrets, replace terminal commands and fold lines."""
-    modules = (repository / "scripts" / "command_line").glob("*.py")
+    modules = (repository / "src" / "command_line").glob("*.py")
     printing = {
         path.name
         for path in modules
@@ -116,7 +117,7 @@ def _started(
     repository: Path, logs: Path, wait: str, output: int, *, prepare: str = "pass", **more: object
 ) -> subprocess.Popen[bytes]:
     program = _PROGRAM.format(prepare=prepare, wait=wait, logs=str(logs))
-    environment = os.environ | {"PYTHONPATH": str(repository / "scripts")}
+    environment = os.environ | {"PYTHONPATH": packages_path(repository)}
     process: subprocess.Popen[bytes] = subprocess.Popen(
         [sys.executable, "-c", program], stdin=output, stdout=output, stderr=output, env=environment, **more
     )  # type: ignore[call-overload]
@@ -191,7 +192,7 @@ def test_a_full_disk_below_the_output_has_its_code_and_no_traceback(
     with FULL.open("wb") as full:
         done = subprocess.run(
             program, stdout=full if out else subprocess.DEVNULL, stderr=full if err else subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": str(repository / "scripts")}, text=True, check=False,
+            env=os.environ | {"PYTHONPATH": packages_path(repository)}, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == code
     if not err:

@@ -52,7 +52,7 @@ def test_the_second_stage_has_no_compilers_and_what_is_copied_is_there(name: str
     assert not any("g++" in argument for _, argument in read[-last:])
     copied = [word for kind, argument in read if kind == "COPY" for word in argument.split()[:-1]]
     sources = [word for word in copied if not word.startswith(("--from", "/opt", "."))]
-    assert "scripts" in sources
+    assert {"scripts", "src"} <= set(sources)
     assert not [source for source in sources if not (repository / source).exists()]
 
 

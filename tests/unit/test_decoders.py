@@ -12,7 +12,7 @@ _DECODED = re.compile(r"msgspec\.\w+\.decode\([^=\n]*type=(_?[A-Z]\w+)|msgspec\.
 
 @pytest.mark.parametrize("package", ["groundwork", "megabuild", "conda_wheels", "pyg_extensions"])
 def test_every_class_has_its_decoder_at_import(package: str, repository: Path) -> None:
-    texts = {path: path.read_text() for path in (repository / "scripts" / package).rglob("*.py")}
+    texts = {path: path.read_text() for path in (repository / "src" / package).rglob("*.py")}
     late = [
         f"{path.name}: {found[0]}"
         for path, text in texts.items()

@@ -16,6 +16,7 @@ _FOLDERS = (
     "recipe",
     "rehearsal",
     "scripts",
+    "src",
     "benchmarks",
     "tests/unit",
     "tests/integration",

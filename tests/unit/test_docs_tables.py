@@ -31,7 +31,7 @@ def test_every_exit_code_is_in_the_table_once(repository: Path) -> None:
 def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
     page = (repository / "docs" / "environment.md").read_text(encoding="utf-8")
     # links lead to scripts of recipes; the build sets their variables
-    modules = (path for path in (repository / "scripts").rglob("*.py") if not path.is_symlink())
+    modules = (path for path in (repository / "src").rglob("*.py") if not path.is_symlink())
     read = {
         name
         for text in (path.read_text(encoding="utf-8") for path in modules)

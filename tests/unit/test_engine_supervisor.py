@@ -38,7 +38,7 @@ def place(tmp_path: Path) -> Place:
     state = tmp_path / "state"
     state.mkdir()
     return Place(
-        isolation=Host(), state=state, state_inside=str(state), scripts_inside=str(tmp_path), python=sys.executable,
+        isolation=Host(), state=state, state_inside=str(state), packages_inside=str(tmp_path), python=sys.executable,
         site_inside=str(tmp_path), mounts=(),
     )  # fmt: skip
 

@@ -150,12 +150,12 @@ def test_the_table_is_in_step_with_recipes_and_what_is_in_packages(
 def test_an_extension_is_in_every_list_of_extensions(extension: Extension, repository: Path) -> None:
     assert extension.name in KERNELS, "recipe/pyg/common/cuda_code/kernels.py lacks its libraries"
     assert extension.able(["9.0"]) == ("9.0",)
-    assert extension.name in gpu_probe.OPERATIONS, "scripts/gpu_tools/verify/gpu_probe.py lacks an operation"
-    assert is_known(canonicalize_name(extension.name)), "scripts/gpu_tools/slim/features.py does not know it"
-    packages = (repository / "scripts" / "pin_audit" / "packages.yaml").read_text()
-    assert f"{extension.key}_version" in packages, "scripts/pin_audit/packages.yaml lacks it"
+    assert extension.name in gpu_probe.OPERATIONS, "src/gpu_tools/verify/gpu_probe.py lacks an operation"
+    assert is_known(canonicalize_name(extension.name)), "src/gpu_tools/slim/features.py does not know it"
+    packages = (repository / "src" / "pin_audit" / "packages.yaml").read_text()
+    assert f"{extension.key}_version" in packages, "src/pin_audit/packages.yaml lacks it"
     if extension.conda.startswith("pytorch_"):
-        assert extension.conda in ci_rules._EXTENSIONS, "scripts/pin_audit/ci_rules.py lacks it"
+        assert extension.conda in ci_rules._EXTENSIONS, "src/pin_audit/ci_rules.py lacks it"
 
 
 @pytest.mark.parametrize(

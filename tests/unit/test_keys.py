@@ -65,7 +65,7 @@ from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
 from pyg_extensions.sources import Sources
 from pyg_extensions.table import ExtensionRelease, find
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 @dataclass(frozen=True)
@@ -579,7 +579,7 @@ def test_another_input_is_another_key(
 
 def test_every_key_has_a_case() -> None:
     declared = set()
-    for path in SCRIPTS.rglob("*.py"):
+    for path in SOURCES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Key" for base in node.bases):
                 declared.add(node.name)
@@ -599,9 +599,9 @@ CONTENTS = {
 
 def test_other_modules_hash_contents_only() -> None:
     hashing = {
-        path.relative_to(SCRIPTS).as_posix()
-        for path in SCRIPTS.rglob("*.py")
-        if "hashlib" in path.read_text() and path.relative_to(SCRIPTS).parts[0] != "cuda_code"
+        path.relative_to(SOURCES).as_posix()
+        for path in SOURCES.rglob("*.py")
+        if "hashlib" in path.read_text() and path.relative_to(SOURCES).parts[0] != "cuda_code"
     }
     assert hashing == CONTENTS, (
         "declare a Key of groundwork/keys.py, or name the module here if it hashes a content"

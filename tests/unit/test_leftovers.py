@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from import_path import packages_path
 from small_files import write
 from stop_at_write import every_stop
 from tiny import Tiny, make_channel, make_package, publish
@@ -209,7 +210,7 @@ run(storm, name="storm")
 
 
 def test_a_storm_of_signals_ends_with_the_code_of_an_interruption(repository: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(repository / "scripts"), "HOME": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": packages_path(repository), "HOME": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", STORM], capture_output=True, text=True, env=environment, check=False
     )

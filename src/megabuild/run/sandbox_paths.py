@@ -82,7 +82,7 @@ def make_place(
         isolation=isolation,
         state=state,
         state_inside=state_inside,
-        scripts_inside=mounts.add("scripts", Path(megabuild.__file__).resolve().parent.parent),
+        packages_inside=mounts.add("src", Path(megabuild.__file__).resolve().parent.parent),
         python=sys.executable if isolation.is_host else "python3",
         site_inside=mounts.add("site", Path(rattler_build.__file__).resolve().parent.parent),
         mounts=mounts.all,

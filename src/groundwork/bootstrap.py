@@ -39,6 +39,8 @@ _INSTALL = (
     "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-deps", "--only-binary", ":all:",
     "--requirement",
 )  # fmt: skip
+#: The folder of ``cuda_code``, which belongs to recipes: their packages' tests have copies.
+_RECIPE_PACKAGES = os.path.join("recipe", "pyg", "common")
 #: The remedy for a module of the environment that cannot be imported.
 _DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
 
@@ -56,7 +58,7 @@ class VirtualEnvironment(Key):
 def run_inside(root: str, program: str, module: str) -> None:
     """Call ``main()`` of a module in the private environment; outside it, restart the program there first.
 
-    `program`: the file or folder that Python was started with.
+    `program`: the file that Python was started with.
     """
     open_streams()
     with _explained():
@@ -66,6 +68,7 @@ def run_inside(root: str, program: str, module: str) -> None:
         python = ensure(Path(root), "run")
         if not os.path.samefile(sys.prefix, python.parent.parent):
             os.execv(python, [str(python), "-I", program, *sys.argv[1:]])
+        sys.path.append(os.path.join(root, _RECIPE_PACKAGES))
         try:
             main = importlib.import_module(module).main
         except Exception as error:  # a damaged module can raise any exception

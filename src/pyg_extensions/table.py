@@ -20,6 +20,7 @@ from cuda_code.kernels import KERNELS
 from groundwork.errors import UsageError
 from groundwork.names import accelerator
 from groundwork.text import suggest
+from pyg_extensions.recipe_files import variant_file
 
 _SECONDS_PER_CUDA_FILE = 30
 _SECONDS_PER_ARCH = 25
@@ -175,8 +176,7 @@ def find(name: str) -> Extension:
 
 def matrix() -> Variant:
     """Return the keys and values of one config; those of the extensions are the same in all configs."""
-    path = Path(__file__).with_name("recipe") / "variant.yaml"
-    document = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    document = YAML(typ="safe", pure=True).load(variant_file().read_text(encoding="utf-8"))
     return {key: tuple(map(str, values)) for key, values in document.items()}
 
 

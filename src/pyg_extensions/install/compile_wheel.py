@@ -37,11 +37,12 @@ from groundwork.text import counted, plain
 from groundwork.zip_archive import open_zip
 from pyg_extensions.install.toolchain import check_cpp, check_cuda, check_python_headers, cuda_home
 from pyg_extensions.install.user_environment import UserEnvironment, clean
+from pyg_extensions.recipe_files import recipe_file
 from pyg_extensions.table import Extension
 
 #: Runs setup.py files with ninja; the recipes use it, too.
-_WRAPPER = Path(__file__).parents[1] / "recipe" / "build_wheel.py"
-_CACHE_COMPILER = Path(__file__).parents[1] / "recipe" / "cache_compiler.sh"
+_WRAPPER = recipe_file("build_wheel.py")
+_CACHE_COMPILER = recipe_file("cache_compiler.sh")
 _NINJA = Version("1.13")  # the first version that uses a jobserver
 _CMAKE = Version("3.18")
 _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel

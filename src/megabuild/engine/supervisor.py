@@ -43,7 +43,7 @@ class Place:
     isolation: Isolation
     state: Path  #: the task's state folder; the worker sees only the parts in ``mounts``
     state_inside: str
-    scripts_inside: str  #: the folder that contains ``megabuild`` and ``groundwork``
+    packages_inside: str  #: the folder that contains ``megabuild`` and ``groundwork``
     python: str  #: interpreter of the worker
     site_inside: str  #: the folder that contains ``rattler_build``
     mounts: Sequence[Mount]  #: everything that the worker needs
@@ -87,10 +87,10 @@ def run_worker(
     }
     if place.logins:  # in no file: the worker's variables are in memory only
         environment[LOGINS] = place.logins
-    scripts = place.scripts_inside
+    packages = place.packages_inside
     state = place.state_inside
-    argv = [place.python, f"{scripts}/groundwork/guard.py"]
-    argv += [place.python, f"{scripts}/megabuild/engine/worker.py"]
+    argv = [place.python, f"{packages}/groundwork/guard.py"]
+    argv += [place.python, f"{packages}/megabuild/engine/worker.py"]
     argv += [f"{state}/job.json", f"{state}/tmp/{outcome_file.name}"]
     mounts = [*place.mounts, place.mount("job.json")]
     place.isolation.stop(place.name)

@@ -55,7 +55,7 @@ class AuditOptions:
         help="Replace the text between <!-- audit:begin --> and <!-- audit:end --> in FILE.",
     )  # fmt: skip
     snapshot: bool = switch(
-        _OUTPUT, "--snapshot", help="Renew the committed facts in scripts/pin_audit/releases."
+        _OUTPUT, "--snapshot", help="Renew the committed facts in src/pin_audit/releases."
     )
     fail_on: str | None = option(
         _OUTPUT,

@@ -31,6 +31,9 @@ _HEADS = ("package", "size", "sha256", "time", "status")
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
 
+#: The program as users of a checkout start it.
+_PROGRAM = Path(megabuild.__file__).resolve().parents[2] / "scripts" / "megabuild"
+
 
 class ResultStatus(str, Enum):
     """The end of a planned package."""
@@ -232,8 +235,10 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
 
 def _words(options: Options, names: Iterable[str], python: str | None) -> list[str]:
     """Return the words of the command that creates an environment of these packages."""
-    program = display(Path(megabuild.__file__).resolve().parent)
-    words = ["python3", program, "env", "create", "./env", *dict.fromkeys(names)]
+    words = ["megabuild"]
+    if _PROGRAM.is_file():
+        words = ["python3", display(_PROGRAM)]
+    words += ["env", "create", "./env", *dict.fromkeys(names)]
     if python is not None:
         words += ["--python", python]
     words += ["--from", options.run_name]

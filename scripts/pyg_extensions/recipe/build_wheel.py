@@ -1,1 +1,0 @@
-../../../recipe/pyg/common/build_wheel.py

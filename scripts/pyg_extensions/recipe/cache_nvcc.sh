@@ -1,1 +1,0 @@
-../../../recipe/pyg/common/cache_nvcc.sh

@@ -56,6 +56,21 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
     assert {path for path in gone(env) if ".so" in path} == taken - {"nvidia/cu13/lib/libcusolverMg.so.11"}
 
 
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_a_library_that_one_named_by_python_opens_stays(tmp_path: Path) -> None:
+    env = venv(tmp_path / "env")
+    opened = "libnvrtc-builtins.alt.so.13"
+    opener = library(tmp_path / "made" / "libnvrtc.alt.so.13", "nvrtc", names=[opened])
+    builtins = library(tmp_path / "made" / opened, "builtins")
+    files: dict[str, str | bytes] = {}
+    for path in (opener, builtins):
+        files[f"nvidia/cu13/lib/{path.name}"] = path.read_bytes()
+    install(env, "nvidia-cuda-nvrtc", files)
+    assert set(files) <= gone(env)
+    install(env, "user", {"user.py": "ctypes.CDLL('libnvrtc.alt.so.13')\n"})
+    assert set(files).isdisjoint(gone(env))
+
+
 def test_a_static_library_is_an_archive_whatever_its_suffix(tmp_path: Path) -> None:
     """Circuit models, scripts of expect and other data may have the suffix of a library."""
     env = venv(tmp_path / "env")

@@ -130,11 +130,11 @@ def find_unused_libraries(contents: Contents) -> Mapping[str, bool]:
 def _find_named(
     contents: Contents, libraries: Iterable[str], candidates: Mapping[str, str], used: Collection[str]
 ) -> set[str]:
-    """Return the candidates, besides the ``used`` ones, that other libraries name, or candidates named by these."""
+    """Return the candidates that other libraries, the ``used`` candidates or one another name."""
     wanted = set(candidates.values()).difference(used)
     named: set[str] = set()
     names = {path: _read_names(contents, path) for path in libraries}
-    loading = names.keys() - candidates.keys()
+    loading = {path for path in libraries if path not in candidates or candidates[path] in used}
     while loading:
         new: set[str] = set()
         for path in loading:

@@ -38,7 +38,11 @@ def parse_address(text: str, parent: str = "") -> str:
     parent_is_local = parent.startswith(("/", "file:"))
     if parent and not (parent_is_local and local.startswith("/")):
         raise AuditError("address refused: a remote repository names a folder of this machine")
-    return f"file://{Path(local).expanduser().absolute()}"
+    try:
+        folder = Path(local).expanduser().absolute()
+    except RuntimeError as error:  # ~name of no user
+        raise AuditError(f"address refused: {error}") from error
+    return f"file://{folder}"
 
 
 def _is_odd(text: str) -> bool:

@@ -129,7 +129,7 @@ def test_descriptions_and_their_order_are_gits_own(
     "git@-oProxyCommand=x:path", "example.org:-u./x", "ftp://example.org/x", "file://server/share", "https://example.org/a%0a.git",
     "https://example.org/a\nhost=other", "https://example.org/\x1b[31mred", "https://example.org/../../x",
     "https://example.org/a/%2e%2e/b", "https://example.org/", "https:///nohost", "https://exa mple.org/x",
-    "https://example.org:port/x", "https://example.org/" + "a" * 5000,
+    "https://example.org:port/x", "~no-such-user/x", "https://example.org/" + "a" * 5000,
 ])  # fmt: skip
 def test_dangerous_addresses_are_refused(text: str) -> None:
     with pytest.raises(AuditError, match="refused"):

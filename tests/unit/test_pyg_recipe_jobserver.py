@@ -31,6 +31,17 @@ def work(log: Path, seconds: float = 0.15) -> None:
         stream.write(f"{time.monotonic()} -1\n")
 
 
+def work_with_others(log: Path, others: int) -> None:
+    """Write down start and end; the end when so many have started, or never will."""
+    with log.open("a", buffering=1) as stream:
+        stream.write(f"{time.monotonic()} 1\n")
+        last = time.monotonic() + 20
+        while log.read_text().count(" 1\n") < others and time.monotonic() < last:
+            time.sleep(0.02)
+        time.sleep(0.1)
+        stream.write(f"{time.monotonic()} -1\n")
+
+
 def most_at_once(log: Path) -> int:
     events = sorted(line.split() for line in log.read_text().splitlines())
     return max(accumulate(int(change) for _, change in events))
@@ -61,7 +72,9 @@ def test_several_builds_share_one_limit(tmp_path: Path, jobserver: Jobserver) ->
         if process == 0:
             joined = Jobserver.from_makeflags(jobserver.makeflags)
             assert joined is not None
-            failed = run_all([(f"{build}-{number}", partial(work, log)) for number in range(6)], joined)
+            failed = run_all(
+                [(f"{build}-{number}", partial(work_with_others, log, 3)) for number in range(6)], joined
+            )
             os._exit(len(failed))
         children.append(process)
     assert [os.waitpid(process, 0)[1] for process in children] == [0, 0]

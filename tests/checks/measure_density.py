@@ -69,15 +69,15 @@ class Meaning:
 
 
 MEANINGS = {
-    Figure.TOKENS: Meaning("tokens", 1, 11.8),
-    Figure.BRANCHES: Meaning("branch points", 100, 34.2),
-    Figure.PACKED: Meaning("assignments of several values to several targets", 1000, 18.5),
-    Figure.CONDITIONAL: Meaning("conditional expressions", 1000, 48.0),
-    Figure.NESTED_CONDITIONAL: Meaning("conditional expressions in another one", 1000, 1.0),
-    Figure.COMPREHENSION: Meaning("comprehensions", 1000, 71.0),
-    Figure.NESTED_COMPREHENSION: Meaning("comprehensions in another one", 1000, 2.1),
-    Figure.BUSY: Meaning(f"functions with more than {MANY_BRANCHES} branch points", 1000, 6.5),
-    Figure.COMPARED_TEXT: Meaning("comparisons with a text", 1000, 25.5),
+    Figure.TOKENS: Meaning("tokens", 1, 10.3),
+    Figure.BRANCHES: Meaning("branch points", 100, 28.0),
+    Figure.PACKED: Meaning("assignments of several values to several targets", 1000, 3.0),
+    Figure.CONDITIONAL: Meaning("conditional expressions", 1000, 18.0),
+    Figure.NESTED_CONDITIONAL: Meaning("conditional expressions in another one", 1000, 0.1),
+    Figure.COMPREHENSION: Meaning("comprehensions", 1000, 33.0),
+    Figure.NESTED_COMPREHENSION: Meaning("comprehensions in another one", 1000, 0.8),
+    Figure.BUSY: Meaning(f"functions with more than {MANY_BRANCHES} branch points", 1000, 5.0),
+    Figure.COMPARED_TEXT: Meaning("comparisons with a text", 1000, 15.0),
 }
 
 

@@ -1,7 +1,7 @@
 """The table of tools' error messages: each pattern with an example and the error that it must find in it.
 
 To add a tool, add a row. Its place in the table is its priority: :mod:`groundwork.first_error` takes the first match of
-the first row that is certain. Rows of :attr:`Strength.weak` come below all of these; of them, the last match counts.
+the first row that is certain. Rows of :attr:`Strength.WEAK` come below all of these; of them, the last match counts.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _SYSTEM_ERRORS = (
 class ErrorKind(str, Enum):
     """The tool that reports an error; ``--json`` names it so."""
 
-    compiler = "compiler"
-    linker = "linker"
-    cmake = "cmake"
-    python = "python"
-    shell = "shell"
-    other = "other"
+    COMPILER = "compiler"
+    LINKER = "linker"
+    CMAKE = "cmake"
+    PYTHON = "python"
+    SHELL = "shell"
+    OTHER = "other"
 
 
 class Strength(Enum):
     """How surely a line is an error that ended the build."""
 
-    certain = "certain"  #: only a failed step prints it
-    weak = "weak"  #: also printed by programs whose failure a build ignores
-    summary = "summary"  #: reports that another program failed, or a failure that builds usually ignore
+    CERTAIN = "certain"  #: only a failed step prints it
+    WEAK = "weak"  #: also printed by programs whose failure a build ignores
+    SUMMARY = "summary"  #: reports that another program failed, or a failure that builds usually ignore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ErrorPattern:
     message: str  #: expected of the example, as all below
     file: str = ""
     line: int = 0
-    strength: Strength = Strength.certain
+    strength: Strength = Strength.CERTAIN
     below: str = ""  #: what the next line must match from its start
     above: str = ""  #: what one of the six lines above must match, with groups ``file`` and ``line``
     joins: bool = False  #: the next line that is not blank belongs to the message
@@ -76,7 +76,7 @@ class ErrorPattern:
 #: In order of priority.
 CERTAIN: Sequence[ErrorPattern] = (
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=rf"{_FILE}:{_LINE}: (?P<message>Failure|FAILED:)$",  # googletest, Catch2
         joins=True,
         example="a.cpp:5: Failure\nExpected equality of these values:",
@@ -85,20 +85,20 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Failure: Expected equality of these values:",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=r"unknown file: (?P<message>Failure)$",
         joins=True,
         example='unknown file: Failure\nC++ exception with description "no" thrown in the test body.',
         message='Failure: C++ exception with description "no" thrown in the test body.',
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=rf"(?P<message><[\w -]+>: {_ERROR}: .*)",
         example='<command-line>: error: "_FORTIFY_SOURCE" redefined [-Werror]',
         message='<command-line>: error: "_FORTIFY_SOURCE" redefined [-Werror]',
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=rf"(?P<file>[^\s:][^:]*):{_LINE}:(?:\d+:)? (?P<message>{_ERROR}: .*)",
         example="/src/x.cpp:3:10: error: 'y' was not declared in this scope",
         file="/src/x.cpp",
@@ -106,7 +106,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error: 'y' was not declared in this scope",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=rf"(?P<file>[^\s(][^(]*)\({_LINE}[,\d]*\) ?: (?P<message>{_ERROR}(?: #?[\w-]+)? ?: .*)",
         example='a.cu(2): error: identifier "x" is undefined',
         file="a.cu",
@@ -114,7 +114,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message='error: identifier "x" is undefined',
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=rf"ptxas (?P<file>\S+), line {_LINE}; (?P<message>(?:fatal|error) *: .*)",
         example="ptxas /tmp/a.ptx, line 26; error   : Not a name of any known instruction: 'bogus'",
         file="/tmp/a.ptx",
@@ -122,7 +122,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error : Not a name of any known instruction: 'bogus'",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=r"(?P<message>(?:Fatal )?Error: .*)",  # gfortran's place is above the quoted line
         above=rf"{_FILE}:{_LINE}:\d+:$",
         example="a.f90:4:6:\n\n    4 |   i = 'text'\n      |      1\nError: Cannot convert CHARACTER(4)",
@@ -131,7 +131,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Error: Cannot convert CHARACTER(4)",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=rf"(?P<file>[^\s:]+\.(?:pyx|pxd|pxi)):{_LINE}:\d+: (?P<message>(?!(?i:warn|note|performance))\S.*)",
         example="src/fast.pyx:14:11: undeclared name not builtin: long",
         file="src/fast.pyx",
@@ -139,13 +139,13 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="undeclared name not builtin: long",
     ),
     ErrorPattern(
-        kind=ErrorKind.linker,
+        kind=ErrorKind.LINKER,
         regex=r"(?P<message>nvlink (?:fatal|error) *: .*)",
         example="nvlink error   : Undefined reference to '_Z1fv' in 'a.o'",
         message="nvlink error : Undefined reference to '_Z1fv' in 'a.o'",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=(
             r"(?P<message>(?:nvcc|ptxas|cicc|cudafe\+\+|fatbinary) (?:fatal|error) *: "
             r"(?!Failed to preprocess host compiler properties|'[^']+' died due to signal).*)"
@@ -154,7 +154,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="nvcc fatal : Unsupported gpu architecture 'compute_10'",
     ),
     ErrorPattern(
-        kind=ErrorKind.linker,
+        kind=ErrorKind.LINKER,
         regex=(
             rf"(?!.*\bwarning: )(?:\S*\b{_LINKERS}: )?{_FILE}:(?:{_LINE}:)?(?:.*: )?[^:]*?"
             r"(?P<message>(?:undefined (?:reference|symbol)|multiple definition|relocation).*)"
@@ -164,14 +164,14 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="undefined reference to `helper(int)'",
     ),
     ErrorPattern(
-        kind=ErrorKind.linker,
+        kind=ErrorKind.LINKER,
         regex=rf"{_FILE}: (?P<message>file not recognized: .*)",
         example="b.o: file not recognized: file format not recognized",
         file="b.o",
         message="file not recognized: file format not recognized",
     ),
     ErrorPattern(
-        kind=ErrorKind.linker,
+        kind=ErrorKind.LINKER,
         regex=(
             rf"\S*\b{_LINKERS}: (?!.*\bwarning: |.*: in function |skipping incompatible |.*\blto-wrapper )"
             rf"(?:{_FILE}: )?(?P<message>.*)"
@@ -180,19 +180,19 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error: undefined symbol: foo()",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=r"(?P<message>fatal error: error in backend: .*|LLVM ERROR: .*)",
         example="fatal error: error in backend: Cannot select: 0x55: i32 = llvm.foo",
         message="fatal error: error in backend: Cannot select: 0x55: i32 = llvm.foo",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=rf"(?P<message>(?!.*frontend command failed){_COMPILERS}: {_ERROR}: .*|error\[\w+\]: .*)",
         example="c++: error: unrecognized command-line option '-mno'",
         message="c++: error: unrecognized command-line option '-mno'",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,
+        kind=ErrorKind.COMPILER,
         regex=r"(?P<message>error: .*)",  # rustc
         below=r"\s*--> [^:]+:\d+",
         example="error: expected `;`\n --> src/main.rs:4:5",
@@ -201,7 +201,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="error: expected `;`",
     ),
     ErrorPattern(
-        kind=ErrorKind.cmake,
+        kind=ErrorKind.CMAKE,
         regex=(
             rf"CMake Error(?: \(dev\))?(?: (?:at|in) (?P<file>[^:]+?)(?::{_LINE} \([\w:]+\))?)?:(?P<message>.*)"
         ),
@@ -211,7 +211,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="CMake Error: Policy CMP0146 is not set.",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=(
             r"(?P<message>ninja: (?:error|fatal): .*|Fatal Python error: .*|terminate called .*"
             rf"|.*: Assertion [`'].*' failed\.?|(?:{_SIGNALS})(?: \(core dumped\))?\s*$)"
@@ -220,13 +220,13 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="ninja: error: 'libcudart.so', needed by 'a', missing and no known rule to make it",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=r"(?P<message>\S+: (?:error while loading shared libraries|symbol lookup error): .*)",
         example="/opt/env/bin/protoc: error while loading shared libraries: libprotoc.so.29: cannot open",
         message="/opt/env/bin/protoc: error while loading shared libraries: libprotoc.so.29: cannot open",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=rf"thread '.*' (?:\(\d+\) )?(?P<message>panicked) at (?P<file>[^\s:']+):{_LINE}:\d+:$",  # Rust
         joins=True,
         example="thread 'main' (7) panicked at build.rs:2:42:\nOPENSSL_DIR is not set: NotPresent",
@@ -235,7 +235,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="panicked: OPENSSL_DIR is not set: NotPresent",
     ),
     ErrorPattern(
-        kind=ErrorKind.shell,
+        kind=ErrorKind.SHELL,
         regex=rf"(?P<file>\S+): line {_LINE}: +\d+ (?P<message>(?:{_ENDED}).*)",
         example="/w/conda_build.sh: line 12:  4711 Terminated              cmake --build build",
         file="/w/conda_build.sh",
@@ -243,7 +243,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Terminated cmake --build build",
     ),
     ErrorPattern(
-        kind=ErrorKind.python,
+        kind=ErrorKind.PYTHON,
         regex=r"\++ (?P<message>Timeout) \++$",  # pytest-timeout
         example='+++++ Timeout +++++\n  File "/w/test_a.py", line 12, in test_slow',
         file="/w/test_a.py",
@@ -251,7 +251,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="Timeout",
     ),
     ErrorPattern(
-        kind=ErrorKind.python,
+        kind=ErrorKind.PYTHON,
         regex=r"(?P<message>)(?:\S+: )?Traceback \(most recent call last\):",
         example='Traceback (most recent call last):\n  File "/w/a.py", line 3, in <module>\nKeyError: 1',
         file="/w/a.py",
@@ -259,7 +259,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="KeyError: 1",
     ),
     ErrorPattern(
-        kind=ErrorKind.python,
+        kind=ErrorKind.PYTHON,
         regex=r"E +(?P<message>(?:[\w.]*(?:Error|Exception|Interrupt|Failed)\b|assert ).*)",
         example="E   assert 3 == 4\n\ntest_a.py:6: AssertionError",
         file="test_a.py",
@@ -267,20 +267,20 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="assert 3 == 4",
     ),
     ErrorPattern(
-        kind=ErrorKind.python,
+        kind=ErrorKind.PYTHON,
         regex=r"(?:FAILED|ERROR) (?P<file>[^\s:]+\.py)(?:::\S+)? - (?P<message>.*)",
         example="FAILED tests/test_a.py::test_b - AssertionError: no",
         file="tests/test_a.py",
         message="AssertionError: no",
     ),
     ErrorPattern(
-        kind=ErrorKind.python,
+        kind=ErrorKind.PYTHON,
         regex=r"(?P<message>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*)",
         example="setuptools.errors.SetupError: no version",
         message="setuptools.errors.SetupError: no version",
     ),
     ErrorPattern(
-        kind=ErrorKind.shell,
+        kind=ErrorKind.SHELL,
         regex=(
             rf"(?P<file>\S+): line {_LINE}: (?P<message>.*(?:not found|No such file|denied|unbound variable"
             r"|syntax error|bad substitution|Exec format).*)"
@@ -291,20 +291,20 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="flatc: command not found",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=r"make(?:\[\d+\])?: \*\*\* (?P<message>(?!\[|Waiting).*)",
         example="make[2]: *** No rule to make target 'libnvToolsExt.so', needed by 'foo'.  Stop.",
         message="No rule to make target 'libnvToolsExt.so', needed by 'foo'. Stop.",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=r"(?P<message>Hunk #\d+ FAILED at \d+\..*)",
         example="patching file CMakeLists.txt\nHunk #1 FAILED at 120.",
         file="CMakeLists.txt",
         message="Hunk #1 FAILED at 120.",
     ),
     ErrorPattern(
-        kind=ErrorKind.compiler,  # compilers in other languages, Go
+        kind=ErrorKind.COMPILER,  # compilers in other languages, Go
         regex=rf"(?P<file>[^\s:]+\.\w+):{_LINE}:\d+: (?!(?i:warn|note|remark|anmerk|avert))(?P<message>\S.*)",
         example="./main.go:12:3: undefined: foo",
         file="./main.go",
@@ -312,7 +312,7 @@ CERTAIN: Sequence[ErrorPattern] = (
         message="undefined: foo",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=r"\s*(?:\u00d7 |error: )?(?P<message>No solution found .*)",  # uv
         joins=True,
         example="  \u00d7 No solution found when resolving dependencies:\n  ╰─▶ Because only torch<=2.13 is available",
@@ -332,22 +332,22 @@ _ABOUT_ANOTHER = (
 
 WEAK: Sequence[ErrorPattern] = (
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=(
             rf"(?!{_ABOUT_ANOTHER})(?P<message>(?!collect2: )(?:[\w./+-]+: )?"
             r"(?:[Ee]rror|ERROR|[Ff]atal|FATAL|fatal error): .*)"
         ),
-        strength=Strength.weak,
+        strength=Strength.WEAK,
         example="error: libc10_cuda.so needs libcuda.so.1",
         message="error: libc10_cuda.so needs libcuda.so.1",
     ),
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=(
             r"(?P<message>(?!.*\bwarning\b)[\w./+-]+: (?:(?:\d+: )?cannot \S.*"
             rf"|(?:.*: )?(?:{_SYSTEM_ERRORS}|not found)))$"
         ),
-        strength=Strength.weak,
+        strength=Strength.WEAK,
         example="cp: cannot stat 'lib/libdemo_extra.so': No such file or directory",
         message="cp: cannot stat 'lib/libdemo_extra.so': No such file or directory",
     ),
@@ -355,9 +355,9 @@ WEAK: Sequence[ErrorPattern] = (
 
 SUMMARIES: Sequence[ErrorPattern] = (
     ErrorPattern(
-        kind=ErrorKind.other,
+        kind=ErrorKind.OTHER,
         regex=rf"(?P<message>(?:[\w./+-]+:? )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL) *: (?={_ABOUT_ANOTHER}).*)",
-        strength=Strength.summary,
+        strength=Strength.SUMMARY,
         example="error: command '/usr/bin/gcc' failed with exit code 1",
         message="error: command '/usr/bin/gcc' failed with exit code 1",
     ),

@@ -87,9 +87,9 @@ def _last_words(step: FailedStep) -> FirstError:
     if not relevant:
         name = step.outputs.partition(" ")[0] or step.command
         message = f"{name}: failed without output"
-        return FirstError(kind=ErrorKind.other, message=cut(message), excerpt=cut_all([step.command]))
+        return FirstError(kind=ErrorKind.OTHER, message=cut(message), excerpt=cut_all([step.command]))
     excerpt = cut_all(step.lines[-AFTER:])
-    return FirstError(kind=ErrorKind.other, message=cut(relevant[-1]), excerpt=excerpt)
+    return FirstError(kind=ErrorKind.OTHER, message=cut(relevant[-1]), excerpt=excerpt)
 
 
 def _of_traced_command(step: FailedStep) -> FirstError:
@@ -103,7 +103,7 @@ def _of_traced_command(step: FailedStep) -> FirstError:
             return earlier
         excerpt = [*step.earlier[1 - MOST_LINES :], command]
     message = cut(f"failed: {step.command}", LONGEST_MESSAGE)
-    return FirstError(kind=ErrorKind.shell, message=message, excerpt=cut_all(excerpt), command=step.command)
+    return FirstError(kind=ErrorKind.SHELL, message=message, excerpt=cut_all(excerpt), command=step.command)
 
 
 def _error_in(lines: Sequence[str]) -> FirstError | None:
@@ -168,10 +168,10 @@ def _next_line(lines: Sequence[str], at: int) -> str:
 
 def _error_of(pattern: ErrorPattern, match: re.Match[str], lines: Sequence[str], at: int) -> FirstError:
     message = match["message"]
-    if pattern.kind is ErrorKind.python and not message:
+    if pattern.kind is ErrorKind.PYTHON and not message:
         return read_traceback(lines)
     place = _place_of(pattern, match, lines, at)
-    if pattern.kind is ErrorKind.cmake:
+    if pattern.kind is ErrorKind.CMAKE:
         return _cmake(lines, at, whole_message(lines, at, message), place)
     return FirstError(
         kind=pattern.kind,
@@ -204,9 +204,9 @@ def _place_above(pattern: ErrorPattern, lines: Sequence[str], at: int) -> Place 
 
 def _has_place_nearby(pattern: ErrorPattern, message: str) -> bool:
     """Return whether another line may name the place of an error that names none."""
-    if pattern.kind in (ErrorKind.linker, ErrorKind.cmake) or pattern.joins:
+    if pattern.kind in (ErrorKind.LINKER, ErrorKind.CMAKE) or pattern.joins:
         return False
-    return pattern.strength is Strength.certain and not message.startswith("ninja: ")
+    return pattern.strength is Strength.CERTAIN and not message.startswith("ninja: ")
 
 
 def _nearest_place(lines: Sequence[str], at: int) -> Place:
@@ -248,7 +248,7 @@ def _cmake(lines: Sequence[str], at: int, message: str, place: Place) -> FirstEr
         below = list(takewhile(str.strip, following))
     message = message or joined(_cmake_text(below))
     return FirstError(
-        kind=ErrorKind.cmake,
+        kind=ErrorKind.CMAKE,
         message=cut(f"CMake Error: {message}", LONGEST_MESSAGE),
         file=place.file,
         line=place.line,

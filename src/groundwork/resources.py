@@ -46,34 +46,34 @@ _TERMINATED = re.compile(
 class Verdict(Enum):
     """Why a build failed."""
 
-    ordinary = "ordinary"  #: an error in sources, recipe or environment
-    memory = "memory"  #: memory ran out, as measured: fewer compile jobs can help
+    ORDINARY = "ordinary"  #: an error in sources, recipe or environment
+    MEMORY = "memory"  #: memory ran out, as measured: fewer compile jobs can help
     #: a program got no memory, although some was free: a limit, or one huge allocation
-    allocation = "allocation"
-    disk = "disk"  #: a disk is full, as measured
-    space = "space"  #: a program got no space where it wrote, although the known disks have some: a quota, another disk
-    file_limit = "file_limit"  #: a file reached the limit of files' sizes (``ulimit -f``)
-    killed = "killed"  #: a signal of another program ended it; memory did not run out
+    ALLOCATION = "allocation"
+    DISK = "disk"  #: a disk is full, as measured
+    SPACE = "space"  #: a program got no space where it wrote, although the known disks have some: a quota, another disk
+    FILE_LIMIT = "file_limit"  #: a file reached the limit of files' sizes (``ulimit -f``)
+    KILLED = "killed"  #: a signal of another program ended it; memory did not run out
 
 
 class Complaint(Enum):
     """What the failing command itself reports."""
 
-    none = "none"
-    memory = "memory"
-    space = "space"
-    file_limit = "file_limit"
-    killed = "killed"  #: by SIGKILL
-    terminated = "terminated"  #: by SIGTERM
+    NONE = "none"
+    MEMORY = "memory"
+    SPACE = "space"
+    FILE_LIMIT = "file_limit"
+    KILLED = "killed"  #: by SIGKILL
+    TERMINATED = "terminated"  #: by SIGTERM
 
 
 #: Finds a line's complaint; the first one counts, and in several lines the first of these, too.
 _SIGNS: Mapping[Complaint, Callable[[str], object]] = {
-    Complaint.space: lacked_space,
-    Complaint.file_limit: reached_file_limit,
-    Complaint.memory: lacked_memory,
-    Complaint.killed: was_killed,
-    Complaint.terminated: _TERMINATED.search,
+    Complaint.SPACE: lacked_space,
+    Complaint.FILE_LIMIT: reached_file_limit,
+    Complaint.MEMORY: lacked_memory,
+    Complaint.KILLED: was_killed,
+    Complaint.TERMINATED: _TERMINATED.search,
 }
 
 
@@ -90,30 +90,30 @@ def judge(facts: ResourceFacts, complaint: Complaint) -> Verdict:
     """Return the verdict on a failed build."""
     signals = set(ending_signals(facts.exit_codes))
     if facts.full_disk is not None:
-        return Verdict.disk
+        return Verdict.DISK
     if signal.SIGXFSZ in signals:
-        return Verdict.file_limit
+        return Verdict.FILE_LIMIT
     match complaint:
-        case Complaint.file_limit:
-            return Verdict.file_limit
-        case Complaint.space:
-            return Verdict.space
-        case Complaint.memory:
-            return _of_memory(facts, Verdict.allocation)
-        case Complaint.killed | Complaint.terminated:
-            return _of_memory(facts, Verdict.killed)
-        case Complaint.none if signals & _SENT:
+        case Complaint.FILE_LIMIT:
+            return Verdict.FILE_LIMIT
+        case Complaint.SPACE:
+            return Verdict.SPACE
+        case Complaint.MEMORY:
+            return _of_memory(facts, Verdict.ALLOCATION)
+        case Complaint.KILLED | Complaint.TERMINATED:
+            return _of_memory(facts, Verdict.KILLED)
+        case Complaint.NONE if signals & _SENT:
             # the kernel sends SIGKILL, a daemon such as earlyoom SIGTERM first
-            return _of_memory(facts, Verdict.killed)
-        case Complaint.none:
-            return Verdict.ordinary
+            return _of_memory(facts, Verdict.KILLED)
+        case Complaint.NONE:
+            return Verdict.ORDINARY
         case never:
             return assert_never(never)
 
 
 def _of_memory(facts: ResourceFacts, otherwise: Verdict) -> Verdict:
     if facts.memory_short:
-        return Verdict.memory
+        return Verdict.MEMORY
     return otherwise
 
 
@@ -138,19 +138,19 @@ def find_complaint(step: FailedStep, error: FirstError | None) -> Complaint:
     if error is None:
         return _in_last_lines(step)
     if error.message.startswith(_OF_TESTS):
-        return Complaint.none
+        return Complaint.NONE
     match error.kind:
-        case ErrorKind.shell | ErrorKind.other:
+        case ErrorKind.SHELL | ErrorKind.OTHER:
             return _in_last_lines(step)
-        case ErrorKind.python:
+        case ErrorKind.PYTHON:
             may_be = bool(_SYSTEM_EXCEPTION.match(error.message))
-        case ErrorKind.compiler | ErrorKind.linker | ErrorKind.cmake:
+        case ErrorKind.COMPILER | ErrorKind.LINKER | ErrorKind.CMAKE:
             may_be = not error.line or error.message.startswith(_OF_THE_COMPILER)
         case never:
             return assert_never(never)
     if may_be:
         return _of_line(error.message)
-    return Complaint.none
+    return Complaint.NONE
 
 
 def _in_last_lines(step: FailedStep) -> Complaint:
@@ -160,14 +160,14 @@ def _in_last_lines(step: FailedStep) -> Complaint:
     for complaint in _SIGNS:
         if complaint in complaints:
             return complaint
-    return Complaint.none
+    return Complaint.NONE
 
 
 def _of_line(line: str) -> Complaint:
     for complaint, finds in _SIGNS.items():
         if finds(line):
             return complaint
-    return Complaint.none
+    return Complaint.NONE
 
 
 def limited_memory() -> str:

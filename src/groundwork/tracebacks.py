@@ -48,7 +48,7 @@ def read_traceback(lines: Sequence[str]) -> FirstError:
         shown = [shown[0], "  …", *shown[2 - MOST_LINES :]]
     above = printed(lines[max(0, start - BEFORE) : start])
     return FirstError(
-        kind=ErrorKind.python,
+        kind=ErrorKind.PYTHON,
         message=whole_message(lines, end, lines[end]),
         file=place.file,
         line=place.line,

@@ -30,9 +30,9 @@ def test_each_example_needs_its_own_row(row: ErrorPattern) -> None:
 
 
 def test_the_order_of_the_table_is_that_of_strength() -> None:
-    assert {row.strength for row in CERTAIN} == {Strength.certain}
-    assert {row.strength for row in WEAK} == {Strength.weak}
-    assert {row.strength for row in SUMMARIES} == {Strength.summary}
+    assert {row.strength for row in CERTAIN} == {Strength.CERTAIN}
+    assert {row.strength for row in WEAK} == {Strength.WEAK}
+    assert {row.strength for row in SUMMARIES} == {Strength.SUMMARY}
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class Failure:
     def error(self) -> MegabuildError:
         """Return the error with its hint, and the details for ``--json``."""
         kind, error = self._resource_error() or self._other_error()
-        first = self.first or FirstError(kind=ErrorKind.other, message="")
+        first = self.first or FirstError(kind=ErrorKind.OTHER, message="")
         shown = self._excerpt
         last = shown[-1] if shown else self.outcome.message
         error.failure = FailureDetails(
@@ -216,34 +216,34 @@ class Failure:
 
     def _resource_error(self) -> tuple[FailureKind, MegabuildError] | None:
         match self._verdict:
-            case Verdict.ordinary:
+            case Verdict.ORDINARY:
                 return None
-            case Verdict.disk | Verdict.space | Verdict.file_limit as verdict:
+            case Verdict.DISK | Verdict.SPACE | Verdict.FILE_LIMIT as verdict:
                 return FailureKind.DISK, self._disk_error(verdict)
-            case Verdict.memory | Verdict.allocation as verdict:
+            case Verdict.MEMORY | Verdict.ALLOCATION as verdict:
                 return FailureKind.MEMORY, self._memory_error(verdict)
-            case Verdict.killed:
+            case Verdict.KILLED:
                 return FailureKind.KILLED, self._killed_error()
             case never:
                 return assert_never(never)
 
     def _disk_error(
-        self, verdict: Literal[Verdict.disk, Verdict.space, Verdict.file_limit]
+        self, verdict: Literal[Verdict.DISK, Verdict.SPACE, Verdict.FILE_LIMIT]
     ) -> MegabuildError:
         shown = self._cause() + self._shown()
         match verdict:
-            case Verdict.disk:
+            case Verdict.DISK:
                 return OutOfSpaceError(
                     f"{self.what}: the disk is full, or has no inodes left ({self._facts.full_disk}){shown}",
                     f"free some space, or move --output to another disk, then run again: {_KEPT}",
                 )
-            case Verdict.space:
+            case Verdict.SPACE:
                 free = f"{size(disk_free(self.state))} free in {self.state}"
                 return OutOfSpaceError(
                     f"{self.what}: a program found no space left on its disk or quota ({free}){shown}",
                     f"free some space where that program writes, then run again: {_KEPT}",
                 )
-            case Verdict.file_limit:
+            case Verdict.FILE_LIMIT:
                 return OutOfSpaceError(
                     f"{self.what}: a file reached the limit of files' sizes{shown}",
                     f"raise the limit (ulimit -f), then run again: {_KEPT}",
@@ -251,10 +251,10 @@ class Failure:
             case never:
                 return assert_never(never)
 
-    def _memory_error(self, verdict: Literal[Verdict.memory, Verdict.allocation]) -> MegabuildError:
+    def _memory_error(self, verdict: Literal[Verdict.MEMORY, Verdict.ALLOCATION]) -> MegabuildError:
         shown = self._cause() + self._shown()
         match verdict:
-            case Verdict.memory:
+            case Verdict.MEMORY:
                 hint = "build on a machine with more memory"
                 if self.jobs > 1:
                     hint = f"run again with CPU_COUNT={self.jobs // 2}"
@@ -262,7 +262,7 @@ class Failure:
                     f"{self.what}: out of memory with {counted(self.jobs, 'compile job')}{shown}",
                     f"{hint}: {_KEPT}",
                 )
-            case Verdict.allocation:
+            case Verdict.ALLOCATION:
                 limit = limited_memory()
                 hint = "build with more memory or swap"
                 if limit:
@@ -278,7 +278,7 @@ class Failure:
     def _killed_error(self) -> MegabuildError:
         shown = self._cause() + self._shown()
         signals = ending_signals(self._facts.exit_codes)
-        if self._complaint is Complaint.terminated:
+        if self._complaint is Complaint.TERMINATED:
             signals.append(signal.SIGTERM)
         name = "kill -9?"
         if signals and signals[0] is not signal.SIGKILL:

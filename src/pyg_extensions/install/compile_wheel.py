@@ -227,27 +227,27 @@ class Builder:
     def _failure(self, verdict: Verdict, facts: ResourceFacts, cause: str) -> MegabuildError:
         """Return the error of a failed compile."""
         match verdict:
-            case Verdict.ordinary:
+            case Verdict.ORDINARY:
                 return BuildError(f"compilation failed: {cause}", _REMEDY)
-            case Verdict.disk:
+            case Verdict.DISK:
                 reason = f"the disk is full, or has no inodes left ({facts.full_disk}): {cause}"
                 return OutOfSpaceError(reason, "free some space and start again")
-            case Verdict.space:
+            case Verdict.SPACE:
                 reason = f"a program found no space left on its disk or quota: {cause}"
                 return OutOfSpaceError(reason, "free some space where that program writes, and start again")
-            case Verdict.file_limit:
+            case Verdict.FILE_LIMIT:
                 reason = f"a file reached the limit of files' sizes: {cause}"
                 return OutOfSpaceError(reason, "raise the limit (ulimit -f) and start again")
-            case Verdict.memory:
+            case Verdict.MEMORY:
                 reason = f"out of memory with {counted(self.jobs, 'compile job')}: {cause}"
                 return OutOfMemoryError(reason, "use fewer compile jobs: --jobs 1")
-            case Verdict.allocation:
+            case Verdict.ALLOCATION:
                 reason = f"a program got no memory, although the machine had some free: {cause}"
                 hint = "use fewer compile jobs: --jobs 1"
                 if limit := limited_memory():
                     hint = f"raise the limit of memory: ulimit {limit}"
                 return OutOfMemoryError(reason, hint, fewer_jobs_help=False)
-            case Verdict.killed:
+            case Verdict.KILLED:
                 reason = f"a compiler was killed by a signal (kill -9?); memory did not run out: {cause}"
                 hint = "find the program that kills compilers, such as a batch system, and start again"
                 return BuildError(reason, hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable
@@ -19,8 +20,12 @@ from cmake_python_swap.atomic_file import write_atomically
 from groundwork import files, in_use
 from groundwork.errors import BusyError
 from megabuild.engine import archive, output_folder
-from megabuild.plan import tree_reuse
+from megabuild.isolation.base import Host
+from megabuild.plan import tree_reuse, work_record
 from megabuild.plan.fingerprint import Fingerprint
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package_store import PackageStore
+from megabuild.run.work_folders import separate_work
 from megabuild.store import published, server
 
 CONTENT = b"0123456789" * 450
@@ -210,3 +215,48 @@ def test_a_tree_killed_while_it_is_prepared_is_never_taken_for_a_finished_one(
         assert tree_reuse.decide(folder / "tree", folder / "out", new).use == tree_reuse.TreeUse.RESUME
         assert tree_reuse.read(folder / "tree") == new
         assert os.path.exists(folder / "tree/build/a.o") == (new.dependency == FORMER.dependency)
+
+
+def test_the_host_never_takes_over_work_of_isolated_builds_after_a_kill(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    for name in ("tree/bin/protoc", "out/build_cache/x", "pyg/scatter-py312/out/x", "isolation"):
+        write(here / name, "isolated")
+    for folder in every_stop(here, lambda folder: separate_work(folder, Host())):
+        left = [name for name in ("tree", "out", "pyg/scatter-py312/out") if (folder / name).exists()]
+        assert not left or work_record.is_foreign(folder, Host())
+        separate_work(folder, Host())
+        assert not work_record.is_foreign(folder, Host())
+        assert not (folder / "tree").exists()
+
+
+def test_a_package_of_other_inputs_is_never_taken_for_a_fitting_one_after_a_kill(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    built = make_package(here / "out" / "linux-64", "a", "1", "0")
+    write(here / "out" / output_folder.INPUTS, f"{built.name} old\n")
+
+    def prepare(folder: Path) -> list[str]:
+        inputs = {built.name: "new"}
+        return output_folder.prepare_output(folder, inputs=inputs, published=[], platform="linux-64")
+
+    for folder in every_stop(here, prepare):
+        assert prepare(folder) == []
+        assert not list((folder / "out").rglob(built.name))
+
+
+def test_a_local_channel_killed_anywhere_is_missing_or_whole(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    packages = [LocalPackage(name=name, version="1", platform="linux-64") for name in ("a", "b")]
+    for package in packages:
+        path = write(PackageStore(here).path(package), package.name)
+        write(path.with_name("record.json"), json.dumps({"sha256": files.sha256(path)}))
+
+    def make(folder: Path) -> None:
+        PackageStore(folder).channel(packages, "linux-64")
+
+    for folder in every_stop(here, make):
+        store = PackageStore(folder)
+        names = {path.name for path in (folder / "channels").rglob("*.conda")}
+        assert names in (set(), {package.id.file_name for package in packages})
+        assert (store.whole(packages) is None) == (not names)
+        make(folder)
+        assert store.whole(packages) is not None

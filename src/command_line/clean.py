@@ -13,10 +13,10 @@ from command_line.parameters import command
 from command_line.progress_display import Screen
 from command_line.root import output_folder
 from groundwork.errors import ConfigError, UsageError
-from groundwork.files import cache_folder
 from groundwork.option_fields import argument, repeatable, switch
 from groundwork.result import Result
 from groundwork.text import display, plain, size, table
+from groundwork.user_folders import cache_folder
 from megabuild.cleaning import COSTS, Item, Kind, find_items, remove, size_of
 
 EXAMPLES = """

@@ -58,7 +58,7 @@ def create(options: CreateOptions) -> Result:
     """
     from command_line.progress_display import Screen
     from groundwork import in_use
-    from groundwork.files import cache_folder
+    from groundwork.user_folders import cache_folder
     from megabuild import environments
 
     channel = environments.find_channel(output_folder(options.output), options.config)

@@ -15,13 +15,13 @@ from command_line.progress_display import Screen
 from command_line.run_command import Invocation, print_lines, run
 from groundwork import in_use
 from groundwork.errors import UnknownError
-from groundwork.files import cache_folder
 from groundwork.jobs import bytes_per_compile, compile_jobs
 from groundwork.machine import measure
 from groundwork.names import cuda_archs
 from groundwork.network.index import PYG_INDEX
 from groundwork.option_fields import PathRule, argument, option, switch
 from groundwork.result import Result
+from groundwork.user_folders import cache_folder
 
 EXAMPLES = """
 {prog}                        all extensions, into the active environment

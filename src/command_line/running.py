@@ -19,10 +19,10 @@ from command_line.root import is_own
 from command_line.run_command import Ending, Invocation, finish, print_lines
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
-from groundwork.files import cache_folder
 from groundwork.progress import WARNING
 from groundwork.result import Result
 from groundwork.text import Sign, display, duration, size, table
+from groundwork.user_folders import cache_folder
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import use_provider
 from megabuild.plan.options import Options, objects_lock

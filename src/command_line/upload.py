@@ -46,7 +46,7 @@ def upload(options: UploadOptions) -> Result:
     CONFIG is a folder of output/packages. upload takes the newest of several builds of a package.
     """
     from command_line.progress_display import Screen
-    from groundwork.files import cache_folder
+    from groundwork.user_folders import cache_folder
     from megabuild import upload as uploading
 
     user = options.user

@@ -45,7 +45,7 @@ def wheels(options: WheelsOptions) -> Result:
     from conda_wheels.make_wheels import Request, make
     from conda_wheels.wheels_report import result
     from groundwork import in_use
-    from groundwork.files import cache_folder
+    from groundwork.user_folders import cache_folder
     from megabuild.plan.source_date import source_date
 
     began = time.monotonic()

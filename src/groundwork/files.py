@@ -25,7 +25,6 @@ import psutil
 from filelock import Timeout
 
 from groundwork.errors import BusyError, IntegrityError, OutOfSpaceError, PreflightError, name_lock, of_system
-from groundwork.user_folders import cache_folder as cache_folder
 
 Record = TypeVar("Record")
 _SCRATCH = ".scratch-"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, UpstreamArchs, known, of_kind
 from pin_audit.name_map import Dependency
-from pin_audit.rows import AuditRow, Status, Verdict, first_line
+from pin_audit.rows import AuditRow, Verdict, first_line
+from pin_audit.statuses import Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ from groundwork.errors import UsageError
 from groundwork.text import counted, plain
 from pin_audit.cells import CellPart, cells
 from pin_audit.facts import Column
-from pin_audit.rows import AuditRow, Status, Use
+from pin_audit.rows import AuditRow, Use
+from pin_audit.statuses import Status
 from pin_audit.table import Audit
 
 FORMAT = "audit"

@@ -10,10 +10,10 @@ from pathlib import Path
 from msgspec import structs
 
 from groundwork.errors import AuditError, UnknownError, UsageError, VerdictError
-from groundwork.files import cache_folder
 from groundwork.network.cache import now
 from groundwork.result import Result
 from groundwork.text import suggest
+from groundwork.user_folders import cache_folder
 from megabuild.configs.config import Config, available, load
 from pin_audit import feedstock, snapshots
 from pin_audit.audit_options import AuditOptions

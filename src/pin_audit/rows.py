@@ -26,7 +26,7 @@ from pin_audit.facts import (
     of_kind,
 )
 from pin_audit.name_map import Dependency
-from pin_audit.statuses import Status as Status
+from pin_audit.statuses import Status
 from pin_audit.versions import Spec, described, newest, pin
 
 ANY = "any version"  #: the text of a requirement without a version

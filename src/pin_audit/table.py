@@ -20,8 +20,9 @@ from pin_audit.facts import (
     of_kind,
 )
 from pin_audit.name_map import Dependency, Names, plain
-from pin_audit.rows import AuditRow, Status, Use, cuda_of_wheel
+from pin_audit.rows import AuditRow, Use, cuda_of_wheel
 from pin_audit.run_sources import SOURCES, is_stale
+from pin_audit.statuses import Status
 from pin_audit.targets import own_repositories
 from pin_audit.verdicts import judge
 

@@ -25,7 +25,6 @@ from pin_audit.rows import (
     ANY,
     AuditRow,
     Constraint,
-    Status,
     Use,
     Verdict,
     best_for,
@@ -35,6 +34,7 @@ from pin_audit.rows import (
     pins,
     requirements_of,
 )
+from pin_audit.statuses import Status
 from pin_audit.targets import own_repositories
 from pin_audit.versions import Position, Spec, common, lowest, pin, side, within
 

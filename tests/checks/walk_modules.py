@@ -1,8 +1,8 @@
 """Counts how a command walks through the product's modules: `walk_modules.py CHECKOUT ARGUMENT...`.
 
-The arguments are those of build-locally.py, best with `--plan`. A move is a call from one module into another. It climbs
-if the callee's module is in a higher layer of imports, and returns if that module has been entered before. A reader of
-the code makes the same moves, so fewer are better. Moves between the same two functions count once.
+The arguments are those of build-locally.py, best with `--plan`. A move is a call from one module into another. It
+climbs if the callee's module is in a higher layer of imports, and returns if that module has been entered before. A
+reader of the code makes the same moves, so fewer are better. Moves between the same two functions count once.
 """
 
 from __future__ import annotations

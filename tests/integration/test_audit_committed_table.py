@@ -15,8 +15,9 @@ from pin_audit.audit_report import BEGIN, END, Report, markdown
 from pin_audit.command import make
 from pin_audit.facts import Newest, RecipePin, Submodule
 from pin_audit.request import About
-from pin_audit.rows import AuditRow, Status
+from pin_audit.rows import AuditRow
 from pin_audit.run_sources import sources_about
+from pin_audit.statuses import Status
 
 RELEASES = ("2.12.0", "2.13.0", "2.14.1", "2.15.0")
 

@@ -18,9 +18,9 @@ from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line, names_in, place, requirement_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
-from pin_audit.rows import Status
 from pin_audit.services import Services
 from pin_audit.sources import recipe_pins, submodules
+from pin_audit.statuses import Status
 from pin_audit.table import tabulate
 from pin_audit.targets import find, target
 

@@ -14,7 +14,7 @@ import pytest
 from rattler.package_streaming import extract
 
 from groundwork.errors import ProviderError, UsageError
-from groundwork.files import cache_folder
+from groundwork.user_folders import cache_folder
 from megabuild.configs.config import load
 from megabuild.engine import archive
 from megabuild.engine.archive import check_owners

@@ -17,7 +17,7 @@ import pytest
 from bare_root import make_root
 
 from groundwork.errors import MegabuildError
-from groundwork.files import cache_folder
+from groundwork.user_folders import cache_folder
 from megabuild.configs import config as configs
 from megabuild.configs.render import render
 from megabuild.environments import create, solve

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.files import cache_folder
+from groundwork.user_folders import cache_folder
 from megabuild.configs import config as configs
 from megabuild.environments import create, solve
 

@@ -16,7 +16,7 @@ import future
 import pytest
 from tiny import kept_sentences
 
-from groundwork.files import cache_folder
+from groundwork.user_folders import cache_folder
 from megabuild.cleaning import size_of
 from megabuild.configs.config import load
 from megabuild.engine import archive

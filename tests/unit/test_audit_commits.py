@@ -7,7 +7,8 @@ from audit_samples import audit, has
 
 from pin_audit.cells import cells
 from pin_audit.facts import AnyFact, Column, Newest, RecipeCommit, Submodule, TagCommit
-from pin_audit.rows import AuditRow, Status
+from pin_audit.rows import AuditRow
+from pin_audit.statuses import Status
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
 PYG, METIS = "https://github.com/pyg-team/pyg-lib.git", "https://github.com/KarypisLab/METIS.git"

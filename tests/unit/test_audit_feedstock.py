@@ -21,9 +21,9 @@ from pin_audit.meta_yaml import names_of, needs
 from pin_audit.name_map import names
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
-from pin_audit.rows import Status
 from pin_audit.services import Services
 from pin_audit.sources import recipe_pins
+from pin_audit.statuses import Status
 from pin_audit.table import tabulate
 
 VARIANT = """\

@@ -37,8 +37,9 @@ from pin_audit.facts import (
     UpstreamVersion,
 )
 from pin_audit.name_map import names, plain
-from pin_audit.rows import AuditRow, Status
+from pin_audit.rows import AuditRow
 from pin_audit.run_sources import SOURCES
+from pin_audit.statuses import Status
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
 FINDINGS = (

@@ -19,7 +19,8 @@ from pin_audit.facts import (
     split_archs,
 )
 from pin_audit.name_map import names
-from pin_audit.rows import AuditRow, Status
+from pin_audit.rows import AuditRow
+from pin_audit.statuses import Status
 from pin_audit.table import tabulate
 
 CUDA129, CUDA130 = ("linux_64_cuda129",), ("linux_64_cuda130", "linux_aarch64_cuda130")

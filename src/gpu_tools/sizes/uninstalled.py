@@ -22,13 +22,13 @@ from gpu_tools.sizes.inside import classify_path
 from gpu_tools.sizes.tree import ContentPart, Package, Sizes, find_requirers, sort_by_size
 from gpu_tools.subject_kind import SubjectKind
 from groundwork.errors import ProviderError, UsageError
-from groundwork.files import cache_folder
 from groundwork.network import resolver
 from groundwork.network.client import NO_PARTS, Client, NetworkError
 from groundwork.network.index import Configured, File, configured, local_path
 from groundwork.network.wheel_contents import BROKEN, Content, metadata_beside, noted, read_local, read_remote
 from groundwork.progress import Notes, Preparing
 from groundwork.text import counted
+from groundwork.user_folders import cache_folder
 
 _PYTHON = re.compile(r"3\.\d+")
 _AT_ONCE = 8

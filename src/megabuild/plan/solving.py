@@ -14,8 +14,8 @@ from rattler.virtual_package.virtual_package import Override, VirtualPackageOver
 from groundwork import in_use, redact
 from groundwork.channel_folder import package_keys
 from groundwork.errors import MegabuildError, PreflightError, UsageError, of_text
-from groundwork.files import cache_folder
 from groundwork.network.channel_logins import Channels, rattler_client
+from groundwork.user_folders import cache_folder
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment

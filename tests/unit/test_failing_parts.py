@@ -62,6 +62,13 @@ def test_a_library_that_cannot_be_read_fails_the_verification(tmp_path: Path) ->
     assert [fault for fault in faults if fault.startswith("torch_scatter/_scatter_cpu.so: ")]
 
 
+def test_the_faults_of_an_extension_are_the_exit_code_of_its_package_s_test(tmp_path: Path) -> None:
+    command = [sys.executable, str(RECIPE / "pyg/common/verify_package.py"), "torch_scatter"]
+    command += ["--accelerator", "cpu", "--folder", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.startswith("torch_scatter: ")) == (1, True)
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize(
     ("body", "fits"), [("", True), ("_exit(3);", False), ("kill(getpid(), 9);", False), ("missing();", False)]

@@ -51,6 +51,7 @@ from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage, LocalPackageInputs
 from megabuild.providers.pypi import lock, nvidia, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.wheel import torch_wheels
 from megabuild.run import store_lookup
 from pin_audit.repositories import Clone, Repository
 from pin_audit.sources import channel as channel_source
@@ -687,6 +688,13 @@ def test_a_store_tells_builds_apart() -> None:
     assert len({*keys}) == 4
 
 
+def test_wheels_of_pytorch_have_a_folder_for_each_version_and_accelerator() -> None:
+    config = load(ROOT.parents[2], "linux_64_cpu_wheel")
+    others = [replace(config, torch_version="2.0.0"), load(ROOT.parents[2], "linux_64_cuda132_wheel")]
+    others += [replace(others[1], torch_version="2.0.0")]
+    assert len({torch_wheels.folder(one, Path("/cache")) for one in (config, *others)}) == 4
+
+
 def test_trees_in_different_places_are_different() -> None:
     """Objects contain paths; compilers and libraries may be those of the image."""
     places = [
@@ -932,3 +940,10 @@ def test_a_changed_recipe_changes_its_staging(old: str, new: str, tmp_path: Path
     assert old in text
     write(recipe, text.replace(old, new))
     assert parts(recipe)[0] != before
+
+
+def test_a_value_that_only_a_script_names_is_an_input_of_its_part(tmp_path: Path) -> None:
+    write(tmp_path / "build.sh", 'echo "$named_in_the_script"')
+    part = Part(text="$named_in_the_text", files={"build.sh": "1"})
+    keys = dict.fromkeys(("named_in_the_script", "named_in_the_text", "named_nowhere", "c_compiler"), "1")
+    assert part.variant_keys(keys, tmp_path) == ["c_compiler", "named_in_the_script", "named_in_the_text"]

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from small_files import write
@@ -25,6 +26,7 @@ from megabuild.plan import tree_reuse, work_record
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.package_store import PackageStore
+from megabuild.run.shelf import Shelf
 from megabuild.run.work_folders import separate_work
 from megabuild.store import published, server
 
@@ -260,3 +262,16 @@ def test_a_local_channel_killed_anywhere_is_missing_or_whole(tmp_path: Path) -> 
         assert (store.whole(packages) is None) == (not names)
         make(folder)
         assert store.whole(packages) is not None
+
+
+def test_a_package_is_announced_when_its_copy_is_whole(tmp_path: Path) -> None:
+    """Tests and extensions of other threads use it from then on."""
+    package = make_package(tmp_path / "out" / "linux-64", "a", "1", "0")
+    seen: list[list[bytes]] = []
+
+    def announce(_: object) -> None:
+        seen.append([path.read_bytes() for path in shelf.copies()])
+
+    shelf = Shelf(tmp_path / "state", cast(Any, SimpleNamespace(put=announce)))
+    shelf.add(package, 1.0)
+    assert seen == [[package.read_bytes()]]

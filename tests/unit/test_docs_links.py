@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -78,6 +79,14 @@ def test_every_script_that_a_guide_names_exists(page: str) -> None:
     assert len(named) > 5
     named = {name for name in named if not (ROOT / name).is_file()}
     assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in there)] == []
+
+
+def test_every_search_in_the_guide_finds_lines() -> None:
+    searches = re.findall(r"`(grep -r[^`]+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert searches
+    for search in searches:
+        done = subprocess.run(["sh", "-c", search], cwd=ROOT, capture_output=True, check=False)
+        assert done.stdout, search
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,11 +21,11 @@ from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan.run_choices import RunChoices
-from megabuild.run import pytorch
+from megabuild.run import pytorch, sandbox_paths
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_build import PackageBuild
-from megabuild.run.sandbox_paths import make_place
+from megabuild.run.sandbox_paths import JobPart, make_job, make_place
 from megabuild.run.shelf import Shelf
 from megabuild.status.status import Status
 
@@ -91,3 +92,24 @@ def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: py
     assert [job.options.keep_going for job in jobs] == [True, False]
     assert {job.env["CPU_COUNT"] for job in jobs} == {"3"}
     assert {job.env["STAGING_FINGERPRINT"] for job in jobs} == {run.plan.staging.digest}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NiceOptions(WorkerOptions):
+    """Options of a worker with a further one."""
+
+    nice: int = 0
+
+
+def test_a_worker_of_each_task_gets_the_runs_options(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only PyTorch's worker has several packages, so that it alone can keep going."""
+    monkeypatch.setattr(sandbox_paths, "worker_options", lambda _: NiceOptions(keep_going=True, nice=7))
+    with started(tiny, Bubblewrap(root=Path("/"))) as run:
+        options = run.plan.options
+        attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
+        place = make_place(attempt, recipe=options.recipe, channels=())
+        place.state.mkdir(parents=True, exist_ok=True)
+        test = make_job(attempt, place, JobPart(tests=["a.conda"]), overrides={})
+        torch = make_job(attempt, place, JobPart(keep_going=True), overrides={})
+    assert test.options == NiceOptions(keep_going=False, nice=7)
+    assert torch.options == NiceOptions(keep_going=True, nice=7)

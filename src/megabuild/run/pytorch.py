@@ -10,7 +10,7 @@ from groundwork.errors import SwapRefused
 from groundwork.jobs import Budget
 from groundwork.progress import title
 from megabuild.engine import output_folder
-from megabuild.engine.job import Job, worker_options
+from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.plan import tree_reuse
 from megabuild.plan.tree_reuse import TreeUse
@@ -94,7 +94,7 @@ def _job(attempt: Attempt, sandbox: Place, *, planned: Sequence[str]) -> Job:
         "TORCH_TREE": f"{sandbox.state_inside}/tree",
         "TORCH_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
     }
-    part = JobPart(planned=planned, test_built=False, options=worker_options(plan.options), env=env)
+    part = JobPart(planned=planned, test_built=False, keep_going=plan.options.keep_going, env=env)
     return make_job(attempt, sandbox, part, overrides=overrides)
 
 

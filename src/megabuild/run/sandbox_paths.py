@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,7 +18,7 @@ from groundwork.channel import Channel
 from groundwork.network import certificates
 from groundwork.network.channel_logins import Channels, credentials_file
 from megabuild.configs.overrides import chosen
-from megabuild.engine.job import Job, WorkerOptions
+from megabuild.engine.job import Job, worker_options
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE
@@ -136,7 +136,7 @@ class JobPart:
     planned: Sequence[str] = ()  #: file names of the packages to build
     tests: Sequence[str] = ()  #: package files to test; nothing is built
     test_built: bool = True  #: test the packages that are built
-    options: WorkerOptions = field(default_factory=WorkerOptions)
+    keep_going: bool = False  #: after a failure, build the other packages
     env: Mapping[str, str] = field(default_factory=dict)  #: further variables for the recipe's scripts
 
 
@@ -163,5 +163,5 @@ def make_job(
         tests=part.tests,
         env={"CPU_COUNT": str(attempt.jobs), **part.env, **sandbox.environment},
         planned=part.planned,
-        options=part.options,
+        options=replace(worker_options(plan.options), keep_going=part.keep_going),
     )

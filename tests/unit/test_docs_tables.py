@@ -1,4 +1,4 @@
-"""Tables of exit codes and environment variables match the code."""
+"""Tables of the pages match the code: exit codes, variables, steps of slim, engines."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from command_line.run_command import CRASHED, PIPE_CLOSED
+from gpu_tools.slim.steps import STEPS
 from groundwork import errors
 
 #: Variables read by a literal name; the driver's own are often named in a constant.
@@ -39,3 +40,9 @@ def test_every_variable_that_is_read_is_on_the_page(repository: Path) -> None:
     }
     assert {"MEGABUILD_CACHE", "PYENV_ROOT"} <= read
     assert {name for name in read if f"`{name}`" not in page} == set()
+
+
+def test_every_step_of_slim_is_in_its_table(repository: Path) -> None:
+    page = (repository / "docs" / "slim.md").read_text(encoding="utf-8")
+    cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert re.findall(r"`([^`]+)`", " ".join(cells)) == [step.name for step in STEPS]

@@ -56,12 +56,14 @@ LOGS = {
     for table in sorted(TABLES.glob("*.toml"))
     for name, log in read(table).items()
 }
-OF_TOOLS = [name for name in LOGS if not name.startswith("reports: ")]
-#: Patterns were tuned with the first half of each tool's logs and those of bug reports.
-HALVES = {
-    "tuned": [*OF_TOOLS[::2], *(name for name in LOGS if name.startswith("reports: "))],
-    "unseen": OF_TOOLS[1::2],
-}
+#: Of each tool's first ten logs, patterns were tuned with every second one.
+UNSEEN = [
+    f"{table.stem}: {name}"
+    for table in sorted(TABLES.glob("*.toml"))
+    if table.stem != "reports"
+    for name in list(read(table))[1:10:2]
+]
+HALVES = {"tuned": [name for name in LOGS if name not in UNSEEN], "unseen": UNSEEN}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +92,10 @@ def test_the_decisive_line_is_shown_and_the_headline_is_right(half: str, tmp_pat
     assert found.right >= 0.85
 
 
-def test_each_tool_has_ten_logs() -> None:
+def test_each_tool_has_ten_logs_or_more() -> None:
     counts = {table.stem: len(read(table)) for table in TABLES.glob("*.toml") if table.stem != "reports"}
     assert len(counts) == 12
-    assert set(counts.values()) == {10}
+    assert {tool for tool, count in counts.items() if count < 10} == set()
 
 
 @pytest.mark.parametrize("short", [True, False])

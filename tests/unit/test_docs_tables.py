@@ -9,6 +9,7 @@ from pathlib import Path
 from command_line.run_command import CRASHED, PIPE_CLOSED
 from gpu_tools.slim.steps import STEPS
 from groundwork import errors
+from megabuild.isolation.engine import Engine
 
 #: Variables read by a literal name; the driver's own are often named in a constant.
 _READ = re.compile(r"""(?:environ(?:ment)?(?:\.get\(|\.pop\(|\[)|getenv\()["']([A-Z][A-Z_]+)["']""")
@@ -46,3 +47,9 @@ def test_every_step_of_slim_is_in_its_table(repository: Path) -> None:
     page = (repository / "docs" / "slim.md").read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     assert re.findall(r"`([^`]+)`", " ".join(cells)) == [step.name for step in STEPS]
+
+
+def test_every_engine_is_in_the_plans_table(repository: Path) -> None:
+    page = (repository / "docs" / "json.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^\| `isolation`, `problem` \| ([^;]+);", page, re.MULTILINE)
+    assert {*re.findall(r"`([^`]+)`", listed)} == {engine.value for engine in Engine}

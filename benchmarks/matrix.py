@@ -44,8 +44,8 @@ exit $code
 CORE, BINDINGS, CUDA, PYTHON_COUNT = 6480, 1424, 9420, 5
 OTHER_BLAS = (0.03, 0.03, 0.01)
 OTHER_CUDA = (0.01, 0.5, 1.0)
-#: The eight configs in order: whether with CUDA, and what the configs before have in common with it.
-EIGHT = (
+#: Of each config in order: whether with CUDA, and what the configs before have in common with it.
+GAINS = (
     (False, None), (False, OTHER_BLAS), (True, None), (True, OTHER_BLAS),
     (True, None), (True, OTHER_BLAS), (True, OTHER_CUDA), (True, OTHER_BLAS),
 )  # fmt: skip
@@ -106,7 +106,7 @@ def seconds(text: str) -> float:
 def estimate_pytorch() -> tuple[float, float]:
     """Return the CPU seconds of PyTorch's eight configs: the sum of each alone, and in sequence."""
     alone = in_sequence = 0.0
-    for cuda, again in EIGHT:
+    for cuda, again in GAINS:
         parts = (CORE, BINDINGS * PYTHON_COUNT, CUDA if cuda else 0)
         alone += sum(parts)
         in_sequence += sum(part * share for part, share in zip(parts, again or (1, 1, 1), strict=True))

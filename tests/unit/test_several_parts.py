@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -18,13 +19,18 @@ from command_line.run_command import Invocation
 from gpu_tools.slim.check import Check
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.verify_report import verdict_result
-from groundwork.errors import BuildError, MegabuildError, UnknownError, VerdictError
+from groundwork.errors import BuildError, IntegrityError, MegabuildError, UnknownError, VerdictError
 from megabuild import upload as uploading
-from megabuild.engine import worker
+from megabuild.engine import archive, worker
+from megabuild.run import driver, extension
+from megabuild.run.package_build import PackageBuild
+from megabuild.run.summary import ResultStatus
 from megabuild.status.reading import RunState, Standing
 from megabuild.status.record import RunRecord, RunStatus
 from megabuild.status.show import status_result
+from megabuild.status.status import Status
 from pin_audit import command
+from pyg_extensions import find_wheel
 from pyg_extensions.install.install_report import install_result
 from pyg_extensions.install.installation import Origin
 
@@ -103,6 +109,71 @@ def packages_tests(world: World) -> int:
     return 0 if problem is None else 1
 
 
+def packages_of_an_extension(world: World) -> int:
+    """Which fit neither the GPUs nor the PyTorch that they were built against."""
+    names = {f"{number}.conda": fails for number, fails in enumerate(world.fails)}
+
+    def check(package: Path, **_: object) -> None:
+        if names[package.name]:
+            raise IntegrityError("x")
+
+    class Built(PackageBuild):
+        def __init__(self, *_: object, **__: object) -> None:
+            self.missing = {}
+
+        def run(self, *_: object) -> Any:
+            return None, None
+
+        def finish(self, _: object) -> list[archive.Archive]:
+            return [cast(Any, SimpleNamespace(path=Path(name))) for name in names]
+
+    world.patch.setattr(extension, "PackageBuild", Built)
+    world.patch.setattr(extension, "_describe", lambda *_, **__: (None, None))
+    world.patch.setattr(find_wheel, "check_package", check)
+    options = SimpleNamespace(state=world.folder)
+    config = SimpleNamespace(accelerator="cpu", variant={}, torch_version="2.13.0")
+    plan = SimpleNamespace(options=options, config=config, extensions=(), staged_name="libtorch")
+    run = SimpleNamespace(plan=plan, status=Status("x", world.folder), progress=None)
+    task = SimpleNamespace(name="scatter-py312", python="3.12", needs=(), items=())
+    result = extension._build(cast(Any, run), cast(Any, task), {}, 1, threading.Event())
+    assert [one.path.name for one in result.archives] == list(names)
+    return 0
+
+
+def packages_of_a_run(world: World, failed: ResultStatus = ResultStatus.FAILED) -> int:
+    """A run with --keep-going ends without an error, and may have published some packages."""
+    there = (ResultStatus.BUILT, ResultStatus.SKIPPED, ResultStatus.BUILT)
+    rows = []
+    for fails, status in zip(world.fails, there, strict=True):
+        rows.append(SimpleNamespace(status=failed if fails else status))
+    world.patch.setattr(driver, "package_results", lambda *_: tuple(rows))
+    world.patch.setattr(driver, "install_line", lambda *_: "")
+    options = SimpleNamespace(run_name="x", packages=world.folder)
+    progress = SimpleNamespace(
+        plan=SimpleNamespace(options=options), compiles_staging=False, tree=SimpleNamespace(use=None)
+    )
+    run = SimpleNamespace(
+        _plan=progress.plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,
+        _log=SimpleNamespace(path=world.folder),
+    )  # fmt: skip
+    return 0 if driver.Driver.summary(cast(Any, run), "").ok else BuildError.exit_code
+
+
+def packages_that_a_run_lacks(world: World) -> int:
+    return packages_of_a_run(world, ResultStatus.MISSING)
+
+
+def owners_of_paths(world: World) -> int:
+    """Packages, each of which installs one path of another one if it fails."""
+    archives = []
+    for number, fails in enumerate(world.fails):
+        for name, path in (("a", f"lib/{number}"), ("b", f"lib/{number}{'' if fails else 'b'}")):
+            package = SimpleNamespace(name=f"{name}{number}")
+            archives.append(SimpleNamespace(package=package, files=(path,)))
+    archive.check_owners(cast(Any, archives))
+    return 0
+
+
 def checks_after_slimming(world: World) -> int:
     commands = [f"exit {3 * fails}; # {number}" for number, fails in enumerate(world.fails)]
     Check(world.folder, commands, lambda _: None).after()
@@ -141,6 +212,10 @@ PARTS: dict[Callable[[World], int], int | type[MegabuildError]] = {
     install_pyg: BuildError.exit_code,
     upload: BuildError,
     packages_tests: 1,
+    packages_of_an_extension: IntegrityError,
+    packages_of_a_run: BuildError.exit_code,
+    packages_that_a_run_lacks: BuildError.exit_code,
+    owners_of_paths: IntegrityError,
     checks_after_slimming: VerdictError,
     audit: VerdictError.exit_code,
     audit_of_sources_not_read: UnknownError.exit_code,

@@ -1,0 +1,301 @@
+"""In which order a run publishes, records and uploads, so that a kill or an error in between does no harm."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from small_files import write
+from test_run_places import started
+from test_run_places import tiny as tiny
+from tiny import Tiny, make_package
+
+from groundwork import channel_folder, files
+from groundwork.errors import (
+    BuildError,
+    DeadlineError,
+    Interrupted,
+    MegabuildError,
+    OutOfSpaceError,
+    SwapRefused,
+)
+from groundwork.jobs import Budget
+from megabuild.engine import archive, output_folder
+from megabuild.engine.job import Outcome, OutcomeKind
+from megabuild.engine.supervisor import TESTS
+from megabuild.isolation.base import Host
+from megabuild.plan.tree_reuse import TreeUse
+from megabuild.run import extension, pytorch, session, store_transfer
+from megabuild.run.attempt import Attempt
+from megabuild.run.driver import Driver
+from megabuild.run.graph import TaskResult
+from megabuild.run.package_test import package_test
+from megabuild.run.session import execute
+from megabuild.run.shelf import Shelf
+from megabuild.run.summary import ResultStatus
+from megabuild.status.record import RunStatus
+from megabuild.status.status import Status
+from megabuild.store import published
+
+
+@pytest.mark.parametrize(
+    ("error", "steps"),
+    [
+        (None, ["build", "upload"]),
+        (BuildError("x"), ["build", "upload"]),
+        (OutOfSpaceError("x"), ["build"]),
+        (DeadlineError("x"), ["build"]),
+        (KeyboardInterrupt(), ["build"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_finished_is_uploaded_after_the_build_also_after_an_error(
+    error: BaseException | None, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def build() -> None:
+        done.append("build")
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(store_transfer, "put", lambda *_: done.append("upload"))
+    run = SimpleNamespace(_build=build, _plan=None, status=None, _progress=SimpleNamespace(is_done=False))
+    if error is None:
+        Driver.go(cast(Any, run))
+    else:
+        with pytest.raises(type(error)):
+            Driver.go(cast(Any, run))
+    assert done == steps
+    run._progress.is_done = True
+    done.clear()
+    Driver.go(cast(Any, run))
+    assert done == ["upload"], "an upload that failed is retried by a run with nothing to build"
+
+
+def test_channels_and_the_status_name_a_package_only_when_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package with the path of a published one is not published at all."""
+    here = SimpleNamespace(path=SimpleNamespace(name="a.conda"))
+    other = SimpleNamespace(path=SimpleNamespace(name="b.conda"))
+    done: list[str] = []
+
+    def check(archives: list[object]) -> None:
+        assert archives == [here, other]
+        done.append("check")
+
+    def publish(*_: object, **__: object) -> dict[str, Any]:
+        done.append("publish")
+        return {"a.conda": SimpleNamespace(size=1)}
+
+    monkeypatch.setattr(archive, "check_owners", check)
+    monkeypatch.setattr(published, "publish", publish)
+    options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    run = SimpleNamespace(
+        _plan=SimpleNamespace(options=options, all_items=()), _other_archives=lambda names: [other],
+        _archives={}, note_channels=lambda: done.append("channels"), _log=SimpleNamespace(write=lambda *_: None),
+        status=SimpleNamespace(set_packages=lambda *_: done.append("status")),
+    )  # fmt: skip
+    result = TaskResult(archives=[cast(Any, here)], seconds={})
+    Driver._publish_archives(cast(Any, run), result)
+    assert done == ["check", "publish", "channels", "status"]
+    assert set(run._archives) == {"a.conda", "b.conda"}
+
+
+class FakeDriver(SimpleNamespace):
+    """A run that ends with an error, or with this summary."""
+
+    def __init__(self, end: BaseException | None, summary: Any, done: list[str]) -> None:
+        def go() -> None:
+            done.append("go")
+            if end is not None:
+                raise end
+
+        super().__init__(go=go, summary=lambda error: summary, note_channels=lambda: done.append("channels"))
+
+
+ENDS = [
+    (None, True, RunStatus.DONE, 0),
+    (None, False, RunStatus.FAILED, BuildError.exit_code),
+    (BuildError("x"), False, RunStatus.FAILED, BuildError.exit_code),
+    (OutOfSpaceError("x"), False, RunStatus.FAILED, OutOfSpaceError.exit_code),
+    (DeadlineError("x"), False, RunStatus.INTERRUPTED, DeadlineError.exit_code),
+    (KeyboardInterrupt("SIGTERM"), False, RunStatus.INTERRUPTED, Interrupted.exit_code),
+    (ValueError("x"), False, RunStatus.FAILED, 70),
+]
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["", "full disk"])
+@pytest.mark.parametrize(("end", "ok", "status", "code"), ENDS, ids=lambda value: type(value).__name__)
+def test_a_run_has_ended_when_its_summary_is_on_the_disk(
+    end: BaseException | None, ok: bool, status: RunStatus, code: int, full: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Who follows it reads the summary then. A summary that cannot be written hides no other error."""
+    done: list[str] = []
+
+    def write_summary(path: Path) -> None:
+        done.append(f"summary {path.name}")
+        if full:
+            raise OSError(28, "No space left")
+
+    rows = [SimpleNamespace(status=ResultStatus.BUILT)]
+    summary = SimpleNamespace(ok=ok, packages=rows, seconds=1.0, write=write_summary)
+    monkeypatch.setattr(session, "Driver", lambda *_: FakeDriver(end, summary, done))
+    options = SimpleNamespace(output=tmp_path, state=tmp_path / "x", packages=tmp_path / "p", run_name="x")
+    record = Status("x", tmp_path / "x")
+    ending = record.end
+
+    def noted(*arguments: Any) -> None:
+        done.append("end")
+        ending(*arguments)
+
+    monkeypatch.setattr(record, "end", noted)
+    outlook = cast(Any, SimpleNamespace(options=options))
+    if end is not None:
+        expected = Interrupted if isinstance(end, KeyboardInterrupt) else type(end)
+        with pytest.raises(expected):
+            execute(outlook, record)
+    elif full:
+        with pytest.raises(OSError, match="No space"):
+            execute(outlook, record)
+        return
+    else:
+        execute(outlook, record)
+    assert done == ["go", "channels", "summary run.json", "end"]
+    assert (record.record.status, record.record.exit_code) == (status, code)
+
+
+def test_the_channel_for_extensions_has_the_plans_packages_alone_and_lists_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("former", "torn"):
+        make_package(tmp_path / extension._TORCH / "linux-64", name, "1", "0")
+    one = make_package(tmp_path / "published" / "linux-64", "one", "1", "0")
+    built = [make_package(tmp_path / "built" / "linux-64", name, "1", "0") for name in ("two", "three")]
+    monkeypatch.setattr(extension, "paths", lambda *_: [one])
+    config = SimpleNamespace(platform="linux-64")
+    options = SimpleNamespace(state=tmp_path, packages=tmp_path / "published", config=config)
+    progress = SimpleNamespace(plan=SimpleNamespace(options=options), published_torch=[one.name])
+    extension.make_torch_channel(cast(Any, progress), tmp_path / "built")
+    channel = tmp_path / extension._TORCH
+    expected = {path.name: files.sha256(path) for path in (one, *built)}
+    assert channel_folder.listed_hashes(channel) == expected
+    assert {path.name for path in channel_folder.package_files(channel)} == set(expected)
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.TEST, OutcomeKind.KILLED], ids=["failed", "killed"])
+def test_a_package_is_built_again_if_its_test_has_failed_not_if_it_was_killed(
+    kind: OutcomeKind, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Outcome(ok=False, kind=kind, message="x")
+    monkeypatch.setattr(Attempt, "follow", lambda *_, **__: outcome)
+    with started(tiny, Host()) as run:
+        state = run.plan.options.state
+        item, other = run.plan.items[:2]
+        shelf = Shelf(state, queue.SimpleQueue())
+        for each in (item.package, other.package):
+            made = make_package(state / "out" / each.subdir, each.name, each.version, each.build_string)
+            shelf.add(made, 1.0)
+        result = package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+        shelf.drop_rejected()
+    assert isinstance(result.error, MegabuildError)
+    left = {path.name for path in channel_folder.package_files(state / "out")}
+    assert left == ({other.file_name} if kind is OutcomeKind.TEST else {item.file_name, other.file_name})
+    assert len(shelf.copies()) == 2, "other tests use them"
+
+
+def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[str]] = []
+
+    def follow(attempt: Attempt, *_: object) -> Outcome:
+        channel = attempt.state / "channel"
+        names = {path.name for path in channel_folder.package_files(channel)}
+        index = channel_folder.listed_hashes(channel)
+        assert index is not None
+        assert set(index) == names
+        seen.append(names)
+        return Outcome(ok=True, kind=OutcomeKind.OK, message="")
+
+    monkeypatch.setattr(Attempt, "follow", follow)
+    with started(tiny, Host()) as run:
+        state = run.plan.options.state
+        item = run.plan.items[0]
+        package = item.package
+        shelf = Shelf(state, queue.SimpleQueue())
+        shelf.add(make_package(state / "out" / package.subdir, package.name, package.version,
+                               package.build_string), 2.0)  # fmt: skip
+        work = package_test(run, Budget(1), shelf, item)
+        result = work.run(1, threading.Event())
+        (archived,) = result.archives
+        assert (archived.path.name, result.seconds) == (item.file_name, {item.file_name: 2.0})
+        left = {path.name for path in (state / TESTS).iterdir()}
+        assert left == {"built", "passed"}, "a passed test leaves no folder"
+        short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
+        make_package(state / TESTS / short / "channel/linux-64", "former", "1", "0")
+        work.run(1, threading.Event())
+    assert seen == [{item.file_name}] * 2
+
+
+def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run need not compile again."""
+
+    def follow(attempt: Attempt, *_: object) -> Outcome:
+        staging = attempt.state / "out/build_cache/staging_1"
+        write(staging / "prefix/lib/libc10.so")
+        write(staging / "metadata.json", "{}")
+        return Outcome(ok=False, kind=OutcomeKind.KILLED, message="x")
+
+    monkeypatch.setattr(Attempt, "follow", follow)
+    with started(tiny, Host()) as run:
+        state = run.plan.options.state
+        build = pytorch.PyTorchBuild(run, Shelf(state, queue.SimpleQueue()))
+        result = build.work.run(1, threading.Event())
+    assert isinstance(result.error, MegabuildError)
+    assert [path.name for path in output_folder.staging_caches(state / "out")] == ["staging_1"]
+
+
+def refused(swaps: list[BaseException | None], uses: list[TreeUse]) -> Callable[..., TaskResult]:
+    def attempt(build: Any, *_: object) -> TaskResult:
+        build.progress = SimpleNamespace(tree=SimpleNamespace(use=uses.pop(0)))
+        error = swaps.pop(0)
+        return TaskResult(seconds={}, error=cast(Any, error))
+
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("error", "use", "retries"),
+    [
+        (SwapRefused("x"), TreeUse.REUSE, True),
+        (SwapRefused("x"), TreeUse.RESUME, False),
+        (BuildError("x"), TreeUse.REUSE, False),
+        (None, TreeUse.REUSE, False),
+    ],
+)
+def test_a_refused_swap_of_a_reused_tree_is_tried_again_without_the_staging(
+    error: BaseException | None, use: TreeUse, retries: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [error, BuildError("again")]
+    monkeypatch.setattr(pytorch.PyTorchBuild, "_attempt", refused(errors, [use, TreeUse.RESUME]))
+    with started(tiny, Host()) as run:
+        state = run.plan.options.state
+        write(state / "out/build_cache/staging_1/metadata.json", "{}")
+        output_folder.seal_stagings(state / "out")
+        build = pytorch.PyTorchBuild(run, Shelf(state, queue.SimpleQueue()))
+        result = build.work.run(1, threading.Event())
+    assert len(errors) == (0 if retries else 1)
+    assert bool(output_folder.staging_caches(state / "out")) != retries
+    if retries:
+        assert str(result.error) == "again"
+    else:
+        assert result.error is error

@@ -249,11 +249,12 @@ def _undone_on_failure(build_dir: Path, names: Sequence[str]) -> Iterator[None]:
 
 def recover(build_dir: Path) -> bool:
     """Undo a swap that failed or was killed; return whether there was one."""
-    undone = undo_folder.undo(build_dir)
-    if undone:
-        # build.ninja may be that of the failed swap: the new date makes ninja run CMake first.
-        os.utime(build_dir / NAME)
-    return undone
+    if not undo_folder.undo(build_dir):
+        return False
+    # build.ninja may be that of the failed swap: the new date makes ninja run CMake first.
+    os.utime(build_dir / NAME)
+    undo_folder.forget(build_dir)  # last: after a kill in between, only another undo gives the date
+    return True
 
 
 def marker(report: Report) -> str:

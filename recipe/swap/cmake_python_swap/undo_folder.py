@@ -28,7 +28,10 @@ def prepare(build_dir: Path, files: Iterable[Path]) -> None:
 
 
 def undo(build_dir: Path) -> bool:
-    """Restore the files that `prepare` copied, unless `forget` was called since; return whether there were copies."""
+    """Restore the files that `prepare` copied, unless `forget` was called since; return whether there were copies.
+
+    The copies stay until `forget`.
+    """
     folder = build_dir / _FOLDER
     if not folder.is_dir():
         return False
@@ -42,7 +45,6 @@ def undo(build_dir: Path) -> bool:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(target, content)
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    forget(build_dir)
     return True
 
 

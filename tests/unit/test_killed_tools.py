@@ -1,0 +1,271 @@
+"""Tools that are killed anywhere: the next start goes on, and takes nothing unfinished for whole."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from small_files import program, write
+from stop_at_write import every_stop
+
+import sync_tree
+from cmake_python_swap import python_swap
+from cmake_python_swap.cmake_cache import NAME
+from groundwork import bootstrap, files
+from groundwork.errors import AuditError, IntegrityError
+from groundwork.network import cache
+from megabuild.providers.local import package_store
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package_store import PackageStore
+from megabuild.providers.pypi import download
+from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.wheel import torch_wheels
+from megabuild.store import server
+from pin_audit.repositories import Repository
+from pin_audit.services import Services
+from pyg_extensions.find_wheel import fetch as fetch_wheel
+
+LONG_AGO = 1_000_000_000
+
+
+class SwapFailed(Exception):
+    """CMake refuses the other Python."""
+
+
+NINJA = "build.ninja"
+
+
+def swap(build: Path, *, fails: bool) -> None:
+    """A swap of which CMake has written all files."""
+    python_swap.recover(build)
+    with python_swap._undone_on_failure(build, (NAME,)):
+        write(build / NINJA, "# new\n")
+        write(build / NAME, "new")
+        write(build / "generated/version.cpp", "new")
+        if fails:
+            raise SwapFailed
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["succeeds", "fails"])
+def test_a_swap_killed_anywhere_is_whole_or_undone(fails: bool, tmp_path: Path) -> None:
+    """After an undo, CMake has to write build.ninja again: only the date of its cache tells ninja so."""
+    here = tmp_path / "here"
+    write(here / NINJA, "# old\n")
+    for name in (NAME, "generated/version.cpp"):
+        os.utime(write(here / name, "old"), (LONG_AGO, LONG_AGO))
+
+    def operation(folder: Path) -> None:
+        with suppress(SwapFailed):
+            swap(folder, fails=fails)
+
+    for folder in every_stop(here, operation):
+        python_swap.recover(folder)
+        cache_file = folder / NAME
+        assert cache_file.read_text() == (folder / "generated/version.cpp").read_text()
+        if cache_file.read_text() == "old" and (folder / NINJA).read_text() == "# new\n":
+            assert cache_file.stat().st_mtime > LONG_AGO
+        swap(folder, fails=False)
+        assert cache_file.read_text() == "new"
+        names = {path.name for path in folder.iterdir()}
+        assert {name for name in names if not name.startswith(".")} == {NINJA, NAME, "generated"}
+
+
+def test_sources_that_a_killed_build_has_emptied_are_not_taken_for_all_sources(tmp_path: Path) -> None:
+    """The marker says that the tree has the rest."""
+    here = tmp_path / "here"
+    for name in ("a.cpp", "b/c.cpp", "d.cpp"):
+        write(here / name)
+    for folder in every_stop(here, sync_tree.empty):
+        left = {path.name for path in folder.iterdir()} & {"a.cpp", "b", "d.cpp"}
+        assert len(left) == 3 or (folder / sync_tree.SYNCED).exists()
+        sync_tree.empty(folder)
+        assert {path.name for path in folder.iterdir()} <= sync_tree.ENGINE_FILES | {sync_tree.SYNCED}
+
+
+def packaged(folder: Path) -> PackageStore:
+    store = PackageStore(folder)
+    packages = [LocalPackage(name=name, version="1", platform="linux-64") for name in ("a", "b")]
+    store.ensure(packages, lambda _: None)
+    return store
+
+
+def test_packing_killed_anywhere_leaves_packages_that_are_missing_or_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(package_store, "build", lambda package, work: write(work / "made", package.name))
+    monkeypatch.setattr(package_store, "_BUILDERS", 1)
+    monkeypatch.setattr(package_store, "each", lambda call, items, _: map(call, items))
+    packages = [LocalPackage(name=name, version="1", platform="linux-64") for name in ("a", "b")]
+    here = tmp_path / "here"
+    here.mkdir()
+    for folder in every_stop(here, packaged):
+        store = PackageStore(folder)
+        for package in packages:
+            path = store.path(package)
+            assert path.exists() == path.parent.exists()
+            assert not path.exists() or path.read_text() == package.name
+        store = packaged(folder)
+        assert store.missing(packages) == []
+        assert {store.path(package).stat().st_mode & 0o777 for package in packages} == {0o644}
+
+
+def locked(path: Path) -> Wheel:
+    digest = files.sha256(path)
+    return Wheel(
+        name="torch", version="1", file_name="torch-1.whl", sha256=digest, requires=(), requires_python=""
+    )
+
+
+def test_a_python_never_gets_pytorchs_former_wheel_or_half_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of a Python has one wheel, which its lock names."""
+    config = cast(Any, SimpleNamespace(torch_version="2.13.0", accelerator="cpu"))
+    here = tmp_path / "here"
+    folder = torch_wheels.folder(config, here) / "3.12"
+    write(folder / "torch-0.whl", "former")
+    wheel = locked(write(tmp_path / "torch-1.whl", "new"))
+    lock = Lock(python="3.12", environment={}, wheels=(wheel,))
+    wheels = cast(Any, SimpleNamespace(locks={"3.12": lock}, more=()))
+
+    def saved(wheels: object, folder: Path, *_: object, **__: object) -> None:
+        write(wheel.path(folder), "new")
+
+    monkeypatch.setattr(download, "download", saved)
+
+    def fetch(here: Path) -> None:
+        torch_wheels.fetch(config, wheels, ["3.12"], cache=here, report=lambda _: None)
+
+    for stopped in every_stop(here, fetch):
+        fetch(stopped)
+        (found,) = (torch_wheels.folder(config, stopped) / "3.12").iterdir()
+        assert (found.name, found.read_text()) == ("torch-1.whl", "new")
+
+
+def test_a_download_of_another_content_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before it is compared, it is not taken for the locked wheel later."""
+    offered = write(tmp_path / "index/torch-1.whl", "bad")
+    wheel = locked(write(tmp_path / "good/torch-1.whl", "good"))
+    file = SimpleNamespace(name=wheel.file_name, sha256="", url=offered.as_uri())
+    monkeypatch.setattr(download, "offered", lambda *_: ([file], []))
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def fetch(folder: Path) -> None:
+        with pytest.raises(IntegrityError, match="does not match the hash"):
+            download.download([wheel], folder, lambda _: None)
+
+    for folder in every_stop(here, fetch):
+        assert not files.verified(wheel.path(folder), wheel.sha256)
+        offered.write_text("good")
+        download.download([wheel], folder, lambda _: None)
+        assert wheel.path(folder).read_text() == "good"
+        offered.write_text("bad")
+    fetch(here)
+    assert not wheel.path(here).exists()
+
+
+@pytest.mark.parametrize("content", ["good", "bad"])
+def test_a_wheel_of_an_extension_appears_whole_and_compared(content: str, tmp_path: Path) -> None:
+    offered = write(tmp_path / "index/a-1.whl", content)
+    digest = files.sha256(write(tmp_path / "good", "good"))
+    here = tmp_path / "here"
+    here.mkdir()
+
+    def fetch(folder: Path) -> None:
+        if content == "bad":
+            with pytest.raises(IntegrityError):
+                fetch_wheel(offered.as_uri(), folder / "kept/a-1.whl", digest)
+        else:
+            fetch_wheel(offered.as_uri(), folder / "kept/a-1.whl", digest)
+
+    for folder in every_stop(here, fetch):
+        assert not (folder / "kept/a-1.whl").exists() or (folder / "kept/a-1.whl").read_text() == "good"
+    fetch(here)
+    assert [path.name for path in (here / "kept").iterdir()] == (["a-1.whl"] if content == "good" else [])
+
+
+def test_a_file_of_a_store_appears_whole_and_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_PART", 4)
+    store = server.Store(str(tmp_path / "store"), writes=True)
+    for _ in store.put("key", write(tmp_path / "file", "0123456789")):
+        pass
+    record = store.find("key")
+    assert record is not None
+    here = tmp_path / "here"
+    here.mkdir()
+    for folder in every_stop(here, lambda folder: list(store.fetch(record, folder / "got"))):
+        assert not (folder / "got").exists() or (folder / "got").read_text() == "0123456789"
+    for part in (tmp_path / "store").rglob("*"):
+        if part.is_file() and part.read_text() == "4567":
+            part.write_text("4657")
+    with pytest.raises(IntegrityError):
+        list(store.fetch(record, here / "got"))
+    assert not (here / "got").exists()
+
+
+def test_the_private_environment_killed_anywhere_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment without packages would fail at every start."""
+    here = tmp_path / "here"
+    write(here / "requirements.lock")
+
+    def fill(environment: Path, *_: object) -> None:
+        program(environment / "bin/python", "exit 0")
+        write(environment / "lib/package")
+
+    monkeypatch.setattr(bootstrap, "_fill", fill)
+    for folder in every_stop(here, lambda folder: bootstrap.ensure(folder, "run")):
+        python = bootstrap.ensure(folder, "run")
+        assert (python.parents[1] / "lib/package").exists()
+        assert (folder / ".venv/.gitignore").read_text() == "*\n"
+    (tmp_path / "here/requirements.lock").write_text("")
+    python = bootstrap.ensure(here, "run")
+    python.unlink()
+    python.symlink_to(tmp_path / "gone")
+    write(python.parents[1] / "lib/former")
+    assert bootstrap.ensure(here, "run").exists(), "its base Python was removed"
+    assert not (python.parents[1] / "lib/former").exists()
+
+
+@pytest.mark.parametrize("former", ["", "2020-01-01T00:00:00Z"])
+@pytest.mark.parametrize("end", [None, AuditError("no network"), KeyboardInterrupt()], ids=repr)
+def test_a_clone_is_dated_when_it_is_fetched(
+    end: BaseException | None, former: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the audits of a day would take an empty or an old clone for a new one."""
+    repository = Repository("https://git.example/a", Services(tmp_path), "")
+    stamp = repository._folder / "fetched"
+    dates: list[str] = []
+
+    def date() -> str:
+        return stamp.read_text() if stamp.exists() else ""
+
+    def fetch(_: Repository) -> None:
+        dates.append(date())
+        if end is not None:
+            raise end
+
+    monkeypatch.setattr(Repository, "_init", lambda *_: repository._folder.mkdir(exist_ok=True))
+    monkeypatch.setattr(Repository, "_has_sha256", lambda _: False)
+    monkeypatch.setattr(Repository, "_fetch_wanted", fetch)
+    repository._folder.mkdir(parents=True)
+    if former:
+        stamp.write_text(former)
+    if end is None or (former and isinstance(end, AuditError)):
+        repository.update()
+    else:
+        with pytest.raises(type(end)):
+            repository.update()
+    assert dates == [former]
+    if end is None:
+        assert 0 <= cache.age(date()) < 60
+    else:
+        assert (date(), repository.fetched) == (former, former)

@@ -6,14 +6,14 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from small_files import write
 from tiny import make_channel, make_package
 
-from groundwork import channel_folder
+from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError
 from megabuild.engine import archive, output_folder
 
@@ -174,3 +174,40 @@ def test_former_builds_and_half_unpacked_packages_are_unpacked_again(tmp_path: P
     assert len([*cache.iterdir()]) == 6
     output_folder.drop_unpacked(cache, published)
     assert {path.name for path in cache.iterdir()} == {"b-1-0", "other-1-0", ".cache.lock"}
+
+
+def test_a_run_begins_with_an_index_of_whole_packages_alone(tmp_path: Path) -> None:
+    """rattler-build takes packages of the index for built, and so do the tests of others."""
+    out = tmp_path / "out" / "linux-64"
+    whole, torn = (make_package(out, name, "1", "0") for name in ("whole", "torn"))
+    torn.write_bytes(torn.read_bytes()[:-30])
+    published = make_package(tmp_path / "packages" / "linux-64", "published", "1", "0")
+    unfinished = write(out / ".tmp1a2b3c")
+    for name in ("tmp", output_folder.FINISHED, ".removed-0123-out"):
+        write(tmp_path / name / "file")
+    inputs = {path.name: "f" for path in (whole, torn, published)}
+    write(tmp_path / "out" / output_folder.INPUTS, "".join(f"{name} f\n" for name in inputs))
+    left = output_folder.prepare_output(tmp_path, inputs=inputs, published=[published], platform="linux-64")
+    assert left == [f"linux-64/{whole.name}"]
+    listed = channel_folder.listed_hashes(tmp_path / "out")
+    assert listed == {path.name: files.sha256(path) for path in (whole, published)}
+    assert not torn.exists()
+    assert not unfinished.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"out", "packages", "stagings.json"}
+
+
+@pytest.mark.parametrize(
+    "forget", [output_folder.drop_stagings, output_folder.heal], ids=lambda one: one.__name__
+)
+def test_a_later_staging_of_the_name_of_a_removed_one_is_not_a_flushed_one(
+    forget: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """rattler-build may be killed, or the power be cut, while it writes that one."""
+    metadata = write(tmp_path / "out/build_cache/staging_1/metadata.json", "{}")
+    output_folder.seal_stagings(tmp_path / "out")
+    if forget is output_folder.heal:
+        metadata.unlink()
+    forget(tmp_path / "out")
+    assert not metadata.parent.exists()
+    write(metadata, "{}")
+    assert output_folder.staging_caches(tmp_path / "out") == []

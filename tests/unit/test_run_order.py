@@ -23,6 +23,7 @@ from groundwork.errors import (
     Interrupted,
     MegabuildError,
     OutOfSpaceError,
+    PreflightError,
     SwapRefused,
 )
 from groundwork.jobs import Budget
@@ -30,8 +31,9 @@ from megabuild.engine import archive, output_folder
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
+from megabuild.plan.plan import Method
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.run import extension, pytorch, session, store_transfer
+from megabuild.run import driver, extension, preflight, pytorch, session, store_transfer
 from megabuild.run.attempt import Attempt
 from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
@@ -299,3 +301,76 @@ def test_a_refused_swap_of_a_reused_tree_is_tried_again_without_the_staging(
         assert str(result.error) == "again"
     else:
         assert result.error is error
+
+
+CHECKS = ("check_build_path", "check_disk", "_check_memory", "_check_source", "check_caches", "Solver")
+
+
+@pytest.mark.parametrize("failing", [*CHECKS, "the isolation", "a package"])
+def test_each_check_before_a_run_ends_it(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(name: str) -> Callable[..., str]:
+        def checked(*_: object) -> str:
+            if name == failing:
+                raise PreflightError(name)
+            return ""
+
+        return checked
+
+    for name in CHECKS[:-1]:
+        monkeypatch.setattr(preflight, name, check(name))
+    solvers = iter([check("first"), check("a package")])
+    built_with = SimpleNamespace(built_with=lambda package: next(solvers)())
+
+    def solver(*_: object) -> Any:
+        check("Solver")()
+        return built_with
+
+    monkeypatch.setattr(preflight, "Solver", solver)
+    packages = [SimpleNamespace(package=SimpleNamespace(name=name)) for name in ("libtorch", "pytorch")]
+    options = SimpleNamespace(state_inside=lambda _: Path("/x"), config=SimpleNamespace(platform="linux-64"))
+    plan = SimpleNamespace(options=options, items=packages, environment=None)
+    isolation = SimpleNamespace(check=check("the isolation"))
+    with pytest.raises(PreflightError, match=failing):
+        preflight.check(cast(Any, plan), cast(Any, None), cast(Any, isolation))
+
+
+@pytest.mark.parametrize(("full", "left", "error"), [
+    (False, None, None), (False, 9.0, None), (True, None, OutOfSpaceError), (True, 9.0, OutOfSpaceError),
+    (False, 0.0, DeadlineError), (False, -1.0, DeadlineError),
+])  # fmt: skip
+def test_a_full_disk_and_a_deadline_end_a_run(
+    full: bool, left: float | None, error: type[MegabuildError] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "is_full", lambda _: full)
+    monkeypatch.setattr(driver, "progress_of", lambda _: "")
+    deadline = None
+    if left is not None:
+        deadline = SimpleNamespace(left=left, error=lambda _: DeadlineError("x"))
+    options = SimpleNamespace(state=Path("/x"), deadline=deadline)
+    status = SimpleNamespace(publish=lambda: None, record=None)
+    run = cast(Any, SimpleNamespace(status=status, _plan=SimpleNamespace(options=options)))
+    if error is None:
+        Driver._tick(run)
+    else:
+        with pytest.raises(error):
+            Driver._tick(run)
+
+
+def test_an_extension_that_cannot_be_made_has_failed_and_the_others_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    methods = {"a": Method.COMPILE, "b": Method.NOTHING, "c": Method.COMPILE, "d": Method.NOTHING}
+    tasks = []
+    for name, method in methods.items():
+        tasks.append(
+            SimpleNamespace(name=name, method=method, reason="no sources", file_names=[f"{name}.conda"])
+        )
+    monkeypatch.setattr(driver, "extension_work", lambda run, budget, task: task.name)
+    estimate = SimpleNamespace(jobs=SimpleNamespace(count=2))
+    run = SimpleNamespace(_estimate=estimate, _failed={}, _progress=SimpleNamespace(missing_tasks=tasks))
+    works: list[Any] = Driver._extension_works(cast(Any, run), cast(Any, None))
+    assert works == ["a", "c"]
+    assert {name: error.packages for name, error in run._failed.items()} == {
+        "b": {"b.conda"},
+        "d": {"d.conda"},
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,13 +12,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import rattler_build
 from calling import call
+from small_files import write
 from test_install_pyg import ended, environment
 from test_upload import Channel
 from test_upload import release as release
 
+import check_staged
 from command_line.run_command import Invocation
 from gpu_tools.slim.check import Check
+from gpu_tools.verify import check, gpu, verify_report
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.verify_report import verdict_result
 from groundwork.errors import BuildError, IntegrityError, MegabuildError, UnknownError, VerdictError
@@ -180,6 +186,97 @@ def checks_after_slimming(world: World) -> int:
     return 0
 
 
+def imports_after_slimming(world: World) -> int:
+    slimming = Check(world.folder, (), lambda _: None)
+    errors = {f"module{number}": "gone" * fails for number, fails in enumerate(world.fails)}
+    slimming.modules = list(errors)
+    world.patch.setattr(slimming, "_import", lambda *_: errors)
+    slimming.after()
+    return 0
+
+
+def own_tests_of_a_package(world: World) -> int:
+    """A recipe may have several for a package."""
+    results = [SimpleNamespace(success=not fails, output=["why", ""]) for fails in world.fails]
+    package = SimpleNamespace(run_tests=lambda **_: results)
+    world.patch.setattr(rattler_build.Package, "from_file", lambda _: package, raising=False)
+    wrong = worker.test(Path("a.conda"), [], None)
+    assert wrong == ("why" if any(world.fails) else None)
+    return int(wrong is not None)
+
+
+def _verdict(world: World) -> Verdict:
+    """Of libraries, some of which fit, and one of which only an import can judge."""
+    path = "torch_scatter/{}.so"
+    libraries = [LibraryVerdict(path=path.format("x"), module="torch_scatter", ok=False, unknown=True)]
+    for number, fails in enumerate(world.fails):
+        libraries.append(LibraryVerdict(path=path.format(number), module="torch_scatter", ok=not fails))
+    return Verdict(subject="a", libraries=tuple(libraries))
+
+
+def libraries_of_a_wheel(world: World) -> int:
+    world.patch.setattr(check, "verify", lambda *_, **__: _verdict(world))
+    target = SimpleNamespace(tag="cpu", python="3.12", torch_version="2.13.0")
+    wanted = SimpleNamespace(
+        target=target,
+        archs=(),
+        exact_archs=False,
+        beside=None,
+        extension=SimpleNamespace(name="torch_scatter"),
+    )
+    return int(find_wheel.find_fault(Path("a.whl"), cast(Any, wanted)) != "")
+
+
+def libraries_of_an_extension(world: World) -> int:
+    world.patch.setattr(check, "verify", lambda *_, **__: _verdict(world))
+    find_wheel.check_package(
+        Path("a.conda"), accelerator="cpu", archs=(), python="3.12", torch_version="2.13.0"
+    )
+    return 0
+
+
+def libraries_of_the_staging(world: World) -> int:
+    """Of which some cannot be loaded."""
+    libraries = {
+        write(world.folder / f"torch/lib/lib{number}.so"): fails for number, fails in enumerate(world.fails)
+    }
+    write(world.folder / "torch/_C.so")
+    world.patch.setattr(check_staged, "EXTENSION_SUFFIXES", [".so"])
+    world.patch.setattr(check_staged, "binaries", lambda _: list(libraries))
+    world.patch.setattr(check_staged, "lay_out", lambda *_: None)
+    world.patch.setattr(check_staged, "import_fault", str)
+    world.patch.setattr(check_staged, "is_loadable", lambda library: not libraries[library])
+    world.patch.setattr(sys, "path", [*sys.path])
+    faults = list(check_staged.broken(world.folder, world.folder / "torch"))
+    assert len(faults) == sum(world.fails)
+    return int(bool(faults))
+
+
+def files_of_upstreams_tests(world: World) -> int:
+    path = Path(__file__).parents[2] / "recipe/upstream_tests/pytorch_tests.py"
+    module = runpy.run_path(str(path))
+    fails = {f"test_{number}.py": number_fails for number, number_fails in enumerate(world.fails)}
+    run = module["run"]
+    made = {"passed": 3, "skipped": 0}
+    run.__globals__["run_file"] = lambda name, *_: {**made, "failed": int(fails[name])}
+    code: int = run(list(fails), 1)
+    return code
+
+
+def operations_on_a_gpu(world: World) -> int:
+    operations = [{"name": str(number), "ok": not fails} for number, fails in enumerate(world.fails)]
+    device = {"arch": "9.0", "name": "x", "capability": [9, 0]}
+    answer = {"devices": [device], "operations": operations, "driver": {"count": 1, "cuda": "13.0"}}
+    answer |= {"torch": "2.13.0", "torch_cuda": "13.0"}
+    world.patch.setattr(gpu, "verify", lambda _: None)
+    world.patch.setattr(gpu, "_pair_libraries", lambda *_: [])
+    world.patch.setattr(gpu, "_find_torch_faults", lambda *_: [])
+    world.patch.setattr(gpu, "_find_failure", lambda _: "")
+    report = gpu.compare_with_gpus(world.folder, answer)
+    world.patch.setattr(verify_report, "gpu_lines", lambda _: [])
+    return verify_report.gpu_result(report).exit_code
+
+
 def audit(world: World, attribute: str = "with_status") -> int:
     """With --fail-on, of three packages."""
     audits = []
@@ -217,6 +314,13 @@ PARTS: dict[Callable[[World], int], int | type[MegabuildError]] = {
     packages_that_a_run_lacks: BuildError.exit_code,
     owners_of_paths: IntegrityError,
     checks_after_slimming: VerdictError,
+    imports_after_slimming: VerdictError,
+    own_tests_of_a_package: 1,
+    libraries_of_a_wheel: 1,
+    libraries_of_an_extension: IntegrityError,
+    libraries_of_the_staging: 1,
+    files_of_upstreams_tests: 1,
+    operations_on_a_gpu: VerdictError.exit_code,
     audit: VerdictError.exit_code,
     audit_of_sources_not_read: UnknownError.exit_code,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,15 +10,16 @@ from typing import Any, cast
 import pytest
 from small_files import write
 from stop_at_write import every_stop
+from tiny import kept_sentences, make_package
 
-from megabuild.engine import output_folder
+from megabuild.engine import archive, output_folder
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run import store_lookup, store_transfer
 from megabuild.run.progress import Progress
 from megabuild.status.status import Status
-from megabuild.store import server, tree_archive
+from megabuild.store import published, server, tree_archive
 
 
 @pytest.mark.parametrize(
@@ -87,3 +89,93 @@ def test_a_tree_that_is_being_fetched_never_has_another_staging(
         fetch(state)
         assert tree_reuse.decide(state / "tree", state / "out", new).use is TreeUse.REUSE
         assert (state / "out/build_cache/staging_1/prefix/new").exists()
+
+
+def packages_of(folder: Path) -> list[Any]:
+    """Three items of a plan, with their built packages."""
+    items = []
+    for name in ("a", "b", "c"):
+        path = make_package(folder / "linux-64", name, "1", "0")
+        package = SimpleNamespace(
+            id=archive.read(path).package, file_name=path.name, subdir="linux-64", python=None
+        )
+        items.append(SimpleNamespace(file_name=path.name, package=package, fingerprint=f"f{name}"))
+    return items
+
+
+def transfer_of(folder: Path, items: list[Any], **progress: Any) -> Any:
+    """The progress of a plan with these items."""
+    config = SimpleNamespace(platform="linux-64")
+    options = SimpleNamespace(state=folder / "state", packages=folder / "packages", config=config,
+                              run_name="x", own=True)  # fmt: skip
+    plan = SimpleNamespace(all_items=items, options=options, staged_name="libtorch")
+    tree = Decision(use=TreeUse.NONE, reasons=())
+    return SimpleNamespace(plan=plan, needs_staging=False, missing=(), tree=tree, **progress)
+
+
+@pytest.mark.parametrize("damaged", [(), (0,), (1,), (2,), (0, 2)], ids=str)
+@pytest.mark.parametrize("damage", ["content", "another package"])
+def test_a_damaged_package_of_a_store_is_built_here_and_the_others_are_fetched(
+    damage: str, damaged: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = packages_of(tmp_path / "made")
+    store = server.Store(str(tmp_path / "store"), writes=True)
+    records = {}
+    for number, item in enumerate(items):
+        source = tmp_path / "made/linux-64" / item.file_name
+        if number in damaged and damage == "another package":
+            source = make_package(tmp_path / "other/linux-64", item.package.id.name, "2", "0")
+        for _ in store.put(item.file_name, source):
+            pass
+        records[item.file_name] = store.find(item.file_name)
+        if number in damaged and damage == "content":
+            part = records[item.file_name].parts[0]  # type: ignore[union-attr]
+            (path,) = (path for path in (tmp_path / "store").rglob("*") if part[2:] in path.name)
+            path.write_bytes(b"x" * path.stat().st_size)
+    stored = store_lookup.Stored(packages=cast(Any, records))
+    progress = transfer_of(tmp_path, items, existing=frozenset(), stored=stored)
+    monkeypatch.setattr(Progress, "read", lambda plan: progress)
+    store_transfer.fetch(progress, {server.STORE: store.address}, Status("x", tmp_path / "state"))
+    found = published.records(tmp_path / "packages")
+    whole = [item for number, item in enumerate(items) if number not in damaged]
+    assert {name: record.fingerprint for name, record in found.items()} == {
+        item.file_name: item.fingerprint for item in whole
+    }
+    assert not list((tmp_path / "state").glob("*/*.conda"))
+
+
+def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = packages_of(tmp_path / "made")
+    fingerprints = {item.file_name: item.fingerprint for item in items}
+    archives = [archive.read(path) for path in sorted((tmp_path / "made/linux-64").glob("*.conda"))]
+    published.publish(
+        tmp_path / "packages", archives, platform="linux-64", fingerprints=fingerprints, seconds={}
+    )
+    existing = frozenset(item.file_name for item in items[:2])
+    progress = transfer_of(tmp_path, items, existing=existing, stored=store_lookup.NOTHING_STORED)
+    progress.missing = ("c",)
+    monkeypatch.setattr(Progress, "read", lambda plan: progress)
+    environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
+    real = server.Store._put_part
+    parts: list[str] = []
+
+    def put_part(store: server.Store, path: str, content: bytes) -> None:
+        parts.append(path)
+        if len(parts) == 2:
+            raise server.StoreError("full")
+        real(store, path, content)
+
+    monkeypatch.setattr(server.Store, "_put_part", put_part)
+    status = Status("x", tmp_path / "state")
+    store = server.Store(str(tmp_path / "store"))
+    keys = [store_lookup.package_key(progress.plan.options, item) for item in items]
+    with kept_sentences() as said:
+        store_transfer.put(progress.plan, environ, status)
+    warned = [record.getMessage() for record in said if record.levelno == logging.WARNING]
+    assert ["incomplete" in text for text in warned] == [True]
+    assert [store.find(key) is not None for key in keys] == [True, False, False]
+    store_transfer.put(progress.plan, environ, status)
+    assert [store.find(key) is not None for key in keys] == [True, True, False], "c is not published"
+    assert len(parts) == 3, "what the store has is not sent again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,3 +181,44 @@ def test_a_killed_sync_leaves_no_file_to_a_run_with_fewer_sources(half_synced: P
         write(other / "same.h", "same\n")
         sync_tree.sync(other, folder / "tree")
         assert sorted(entries(folder / "tree")) == ["made.o", "same.h"]
+
+
+def test_a_source_that_was_removed_may_be_made_by_a_build(tmp_path: Path) -> None:
+    """It is a build's own file from then on, which no later sync removes."""
+    source = write(tmp_path / "source/made.h").parent
+    tree = tmp_path / "tree"
+    sync_tree.sync(source, tree)
+    (source / "made.h").unlink()
+    write(source / "other.h")
+    sync_tree.sync(source, tree)
+    assert not (tree / "made.h").exists()
+    write(tree / "made.h", "by the build")
+    sync_tree.sync(source, tree)
+    assert (tree / "made.h").read_text() == "by the build"
+
+
+def test_a_source_with_a_date_in_the_future_gets_that_of_today(tmp_path: Path) -> None:
+    source = write(tmp_path / "source/a.cpp").parent
+    later = time.time() + 1e6
+    os.utime(source / "a.cpp", (later, later))
+    sync_tree.sync(source, tmp_path / "tree")
+    assert (tmp_path / "tree/a.cpp").stat().st_mtime < later - 1000
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["", "after a kill"])
+@pytest.mark.parametrize("makes", ["same", "other"])
+def test_a_generated_file_keeps_its_date_while_its_content_is_the_same(
+    makes: str, left: bool, tmp_path: Path
+) -> None:
+    """Else ninja would compile all files that include it."""
+    output = write(tmp_path / "made.h", "same")
+    os.utime(output, (1e9, 1e9))
+    if left:
+        write(tmp_path / "made.h.former", "of a killed run")
+    changed = sync_tree.generate(output, ["sh", "-c", f'printf {makes} >"$1"', "sh", str(output)])
+    assert changed == (makes == "other")
+    assert output.read_text() == makes
+    assert (output.stat().st_mtime == 1e9) == (makes == "same")
+    assert os.listdir(tmp_path) == ["made.h"]
+    (tmp_path / "made.h").unlink()
+    assert sync_tree.generate(output, ["touch", str(output)])

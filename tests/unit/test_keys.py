@@ -11,6 +11,7 @@ import ast
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +21,10 @@ import pytest
 from small_files import write
 from tiny import ROOT
 
+from cmake_python_swap import python_headers
 from conda_wheels import make_wheels
 from conda_wheels.built import BuiltPackage
-from groundwork import bootstrap
+from groundwork import bootstrap, files, in_use
 from groundwork.channel import Channel
 from groundwork.keys import Key
 from groundwork.names import PackageId
@@ -39,7 +41,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import Part, parts
 from megabuild.plan.run_choices import PygMode
-from megabuild.providers import catalogue
+from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.root import DebianRoot
@@ -62,6 +64,7 @@ from pin_audit.sources.wheel_metadata import IndexPage, WheelMetadata
 from pyg_extensions import find_wheel
 from pyg_extensions.fetch_sources import source_identity
 from pyg_extensions.find_wheel import Download
+from pyg_extensions.install import installer
 from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
 from pyg_extensions.sources import Sources
 from pyg_extensions.table import ExtensionRelease, find
@@ -947,3 +950,105 @@ def test_a_value_that_only_a_script_names_is_an_input_of_its_part(tmp_path: Path
     part = Part(text="$named_in_the_text", files={"build.sh": "1"})
     keys = dict.fromkeys(("named_in_the_script", "named_in_the_text", "named_nowhere", "c_compiler"), "1")
     assert part.variant_keys(keys, tmp_path) == ["c_compiler", "named_in_the_script", "named_in_the_text"]
+
+
+@pytest.mark.parametrize("changed", ["packages", "sources"])
+def test_a_debian_root_with_other_packages_is_another(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = iter(["gcc 1\n", "gcc 2\n" if changed == "packages" else "gcc 1\n"])
+    monkeypatch.setattr(debian_root, "run", lambda *_, **__: next(installed))
+    write(tmp_path / "etc/debian_version", "13.1\n")
+    sums = write(tmp_path / debian_root.SOURCE_FOLDER / "SHA256SUMS", "a  torch.tar\n")
+    former = debian_root._describe(tmp_path)
+    if changed == "sources":
+        sums.write_text("b  torch.tar\n")
+    assert former["fingerprint"] != debian_root._describe(tmp_path)["fingerprint"]
+
+
+@pytest.mark.parametrize("changed", ["content", "place", "version"])
+def test_another_program_of_this_machine_is_another_package(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def launcher(place: str, content: str, version: str) -> str:
+        path = write(tmp_path / place / "ninja", content)
+        answer = SimpleNamespace(stdout=f"ninja {version}", stderr="")
+        monkeypatch.setattr(local_channel, "run", lambda *_, **__: answer)
+        return local_channel._launcher_package("ninja", str(path), "linux-64").key
+
+    former = launcher("bin", "1", "1.12")
+    assert former == launcher("bin", "1", "1.12")
+    others = {
+        "content": launcher("bin", "2", "1.12"),
+        "place": launcher("local/bin", "1", "1.12"),
+        "version": launcher("bin", "1", "1.13"),
+    }
+    assert others[changed] != former
+
+
+@pytest.mark.parametrize("kind", ["include", "numpy_include", "pybind11_include"])
+@pytest.mark.parametrize("change", ["content", "name", "further file", "gone"])
+def test_changed_headers_of_a_python_are_noticed(change: str, kind: str, tmp_path: Path) -> None:
+    """The Python side is compiled again then."""
+    for name in ("include", "numpy_include", "pybind11_include"):
+        write(tmp_path / name / "below/a.h", "1")
+    folders = {name: str(tmp_path / name) for name in ("include", "numpy_include", "pybind11_include")}
+    facts = cast(Any, SimpleNamespace(**folders))
+    python_headers.record(tmp_path, facts)
+    assert not python_headers.changed(tmp_path, facts)
+    header = tmp_path / kind / "below/a.h"
+    if change == "content":
+        header.write_text("2")
+    elif change == "name":
+        header.rename(header.with_name("b.h"))
+    elif change == "further file":
+        write(tmp_path / kind / "b.h")
+    else:
+        header.unlink()
+    assert python_headers.changed(tmp_path, facts)
+
+
+@pytest.mark.parametrize("change", ["hash", "size", "date"])
+def test_a_note_of_a_checked_file_is_of_its_hash_size_and_date(change: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.whl", "1")
+    digest = files.sha256(path)
+    assert files.verified(path, digest)
+    status = path.stat()
+    if change == "hash":
+        assert not files.verified(path, "0" * 64)
+        return
+    path.write_text("2" if change == "date" else "22")
+    if change == "size":
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert not files.verified(path, digest)
+
+
+def test_each_output_folder_has_a_note_of_its_own(tmp_path: Path) -> None:
+    """Else clean would remove the channels that packages of the other one need."""
+    folders = {tmp_path / "a/output", tmp_path / "b/output"}
+    for folder in folders:
+        in_use.note_output(tmp_path / "cache", folder)
+    assert set(in_use.outputs(tmp_path / "cache")) == folders
+
+
+def test_two_environments_are_installed_into_at_once_and_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks: list[Path] = []
+
+    def held(lock: Path, _: str) -> Any:
+        locks.append(lock)
+        return nullcontext()
+
+    monkeypatch.setattr(files, "sole_user", held)
+    monkeypatch.setattr(installer, "_check_space", lambda _: None)
+    monkeypatch.setattr(installer, "_Installer", lambda *_, **__: SimpleNamespace(choose_all=lambda _: None))
+    (tmp_path / "link").symlink_to(tmp_path / "a/env")
+    for name in ("a/env", "b/env", "link"):
+        environment = SimpleNamespace(prefix=tmp_path / name, check_writable=lambda: None)
+        options = SimpleNamespace(environment=environment, cache=tmp_path / "cache")
+        installer.install([], cast(Any, options))
+    assert locks[0] == locks[2]
+    assert locks[0] != locks[1]

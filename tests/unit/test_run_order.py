@@ -16,7 +16,7 @@ from test_run_places import started
 from test_run_places import tiny as tiny
 from tiny import Tiny, make_package
 
-from groundwork import channel_folder, files
+from groundwork import channel_folder, files, in_use
 from groundwork.errors import (
     BuildError,
     DeadlineError,
@@ -151,8 +151,9 @@ def test_a_run_has_ended_when_its_summary_is_on_the_disk(
     rows = [SimpleNamespace(status=ResultStatus.BUILT)]
     summary = SimpleNamespace(ok=ok, packages=rows, seconds=1.0, write=write_summary)
     monkeypatch.setattr(session, "Driver", lambda *_: FakeDriver(end, summary, done))
-    options = SimpleNamespace(output=tmp_path, state=tmp_path / "x", packages=tmp_path / "p", run_name="x")
-    record = Status("x", tmp_path / "x")
+    output = tmp_path / "output"
+    options = SimpleNamespace(output=output, state=output / "x", packages=tmp_path / "p", run_name="x")
+    record = Status("x", options.state)
     ending = record.end
 
     def noted(*arguments: Any) -> None:
@@ -172,6 +173,8 @@ def test_a_run_has_ended_when_its_summary_is_on_the_disk(
     else:
         execute(outlook, record)
     assert done == ["go", "channels", "summary run.json", "end"]
+    assert in_use.is_marked(output), "else clean would leave the folders for ever"
+    assert in_use.is_marked(options.state)
     assert (record.record.status, record.record.exit_code) == (status, code)
 
 

@@ -174,6 +174,25 @@ def test_each_command_that_fails_ends_its_script(
     assert ignored == []
 
 
+def test_a_tree_whose_configuration_failed_is_configured_again(repository: Path, tmp_path: Path) -> None:
+    """Also by a run with the former settings, whose record is older than the half-made build files."""
+    world = World(repository, tmp_path / "world", "recipe/build_staging.sh")
+    world.folder.mkdir()
+    staging(world)
+    record = tmp_path / "here/tree/build/configured-with.txt"
+    for former in ("", "former settings"):
+        if former:
+            write(world.folder / "tree/build/configured-with.txt", former)
+        commands = world.commands()
+        settings = record.read_text()
+        assert "CFLAGS=" in settings or "USE_" in settings
+        configuring = [command for command in commands if "cmake-only" in command or " downloads " in command]
+        assert len(configuring) == 2
+        for command in configuring:
+            assert world.run(command).returncode != 0
+            assert not record.exists(), command
+
+
 def test_every_script_that_builds_or_tests_has_a_case(repository: Path) -> None:
     found = {path.relative_to(repository).as_posix() for path in (repository / "recipe").rglob("*.sh")}
     sourced = {"recipe/activate.sh", "recipe/deactivate.sh", "recipe/backend.sh", "recipe/build_env.sh",

@@ -33,17 +33,27 @@ from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
 from megabuild.plan.plan import Method
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.run import driver, extension, preflight, pytorch, session, store_transfer
+from megabuild.run import (
+    attempt,
+    driver,
+    extension,
+    failure_shell,
+    preflight,
+    pytorch,
+    session,
+    store_transfer,
+)
 from megabuild.run.attempt import Attempt
 from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
 from megabuild.run.package_test import package_test
 from megabuild.run.session import execute
 from megabuild.run.shelf import Shelf
-from megabuild.run.summary import ResultStatus
+from megabuild.run.summary import ResultStatus, name_of_test
 from megabuild.status.record import RunStatus
 from megabuild.status.status import Status
 from megabuild.store import published
+from pyg_extensions.install import installer
 
 
 @pytest.mark.parametrize(
@@ -148,7 +158,7 @@ def test_a_run_has_ended_when_its_summary_is_on_the_disk(
         if full:
             raise OSError(28, "No space left")
 
-    rows = [SimpleNamespace(status=ResultStatus.BUILT)]
+    rows = [SimpleNamespace(status=status) for status in (ResultStatus.SKIPPED, ResultStatus.BUILT)]
     summary = SimpleNamespace(ok=ok, packages=rows, seconds=1.0, write=write_summary)
     monkeypatch.setattr(session, "Driver", lambda *_: FakeDriver(end, summary, done))
     output = tmp_path / "output"
@@ -222,8 +232,8 @@ def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
 ) -> None:
     seen: list[set[str]] = []
 
-    def follow(attempt: Attempt, *_: object) -> Outcome:
-        channel = attempt.state / "channel"
+    def follow(one: Attempt, *_: object) -> Outcome:
+        channel = one.state / "channel"
         names = {path.name for path in channel_folder.package_files(channel)}
         index = channel_folder.listed_hashes(channel)
         assert index is not None
@@ -254,8 +264,8 @@ def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
 def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run need not compile again."""
 
-    def follow(attempt: Attempt, *_: object) -> Outcome:
-        staging = attempt.state / "out/build_cache/staging_1"
+    def follow(one: Attempt, *_: object) -> Outcome:
+        staging = one.state / "out/build_cache/staging_1"
         write(staging / "prefix/lib/libc10.so")
         write(staging / "metadata.json", "{}")
         return Outcome(ok=False, kind=OutcomeKind.KILLED, message="x")
@@ -270,12 +280,12 @@ def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: 
 
 
 def refused(swaps: list[BaseException | None], uses: list[TreeUse]) -> Callable[..., TaskResult]:
-    def attempt(build: Any, *_: object) -> TaskResult:
+    def attempted(build: Any, *_: object) -> TaskResult:
         build.progress = SimpleNamespace(tree=SimpleNamespace(use=uses.pop(0)))
         error = swaps.pop(0)
         return TaskResult(seconds={}, error=cast(Any, error))
 
-    return attempt
+    return attempted
 
 
 @pytest.mark.parametrize(
@@ -377,3 +387,163 @@ def test_an_extension_that_cannot_be_made_has_failed_and_the_others_are_built(
         "b": {"b.conda"},
         "d": {"d.conda"},
     }
+
+
+STEPS = ("separate", "fetch", "check", "end_strays", "drop_unpacked", "tasks")
+
+
+@pytest.mark.parametrize("pending", [False, True], ids=["", "with a provider's environment"])
+@pytest.mark.parametrize("done", [False, True], ids=["", "all fetched"])
+def test_a_build_separates_fetches_checks_and_cleans_before_its_tasks(
+    pending: bool, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work of isolated builds goes before something is fetched beside it; strays end before files are removed."""
+    steps: list[str] = []
+
+    def step(name: str, result: Any = None) -> Callable[..., Any]:
+        def made(*_: object) -> Any:
+            steps.append(name)
+            return result
+
+        return made
+
+    options = SimpleNamespace(state=Path("/x"), unpacked_folder=lambda _: Path("/x"))
+    plan = SimpleNamespace(
+        environment=SimpleNamespace(pending=pending), options=options, usable_isolation=lambda: None
+    )
+    before = SimpleNamespace(is_done=False, exists={}, plan=plan)
+    after = SimpleNamespace(is_done=done, exists={}, plan=plan)
+    monkeypatch.setattr(store_transfer, "fetch", step("fetch", after))
+    monkeypatch.setattr(driver, "check", step("check"))
+    monkeypatch.setattr(driver, "end_strays", step("end_strays", 0))
+    monkeypatch.setattr(driver, "drop_unpacked", step("drop_unpacked"))
+    run = SimpleNamespace(
+        _plan=plan, _progress=before, _estimate=None, status=None, _show_progress=lambda: None,
+        _prepare_environment=step("prepare"), _separate_work=step("separate"), _run_tasks=step("tasks"),
+    )  # fmt: skip
+    Driver._build(cast(Any, run))
+    expected = ["prepare"] * pending + list(STEPS[:2] if done else STEPS)
+    assert steps == expected
+    assert run._progress is after
+
+
+def test_programs_of_a_former_failure_go_before_a_worker_starts(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would enter a folder in which another package is built."""
+    left: list[bool] = []
+    with started(tiny, Host()) as run:
+        state = run.plan.options.state
+        programs = [write(state / name) for name in (failure_shell.ENTER, failure_shell.AGAIN)]
+
+        def run_worker(*_: object, **__: object) -> Outcome:
+            left.extend(path.exists() for path in programs)
+            return Outcome(ok=True, kind=OutcomeKind.OK, message="")
+
+        monkeypatch.setattr(attempt, "run_worker", run_worker)
+        Attempt(run, "x", state, jobs=1, stop=threading.Event()).follow(cast(Any, None), cast(Any, None))
+    assert left == [False, False]
+
+
+@pytest.mark.parametrize("code", [0, 1, -9])
+@pytest.mark.parametrize("text", ["", '{"ok": true, "kind": "", "message": ""}',
+                                  '{"ok": false, "kind": "", "message": "x"}'])  # fmt: skip
+def test_a_worker_has_succeeded_if_it_says_so_and_ends_with_success(
+    text: str, code: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "outcome.json"
+    if text:
+        path.write_text(text)
+    assert Outcome.read(path, code).ok == ("true" in text and code == 0)
+
+
+@pytest.mark.parametrize("fault", ["", "has no kernel for the GPU"])
+def test_a_compiled_wheel_is_kept_when_it_is_verified(fault: str, tmp_path: Path) -> None:
+    """A kept one is installed into the next environments without a compile."""
+    made = write(tmp_path / "work/scatter/wheels/a.whl")
+    kept = tmp_path / "kept"
+    seen: list[bool] = []
+
+    def find_fault(*_: object) -> str:
+        seen.append((kept / "a.whl").exists())
+        return fault
+
+    request = SimpleNamespace(name="scatter", version="2", archs=())
+    options = SimpleNamespace(jobs=1, progress=lambda _: None)
+    install = SimpleNamespace(
+        _log=lambda _: tmp_path / "log", _ready={"scatter": (tmp_path, {})}, _options=options, _report=list,
+        _environment=SimpleNamespace(python="3.12"), _builder=SimpleNamespace(build=lambda *_: made),
+        _fault=find_fault, _kept_folder=lambda _: kept, _folder=tmp_path / "work",
+    )  # fmt: skip
+    if fault:
+        with pytest.raises(BuildError, match=fault):
+            installer._Installer._compile(cast(Any, install), cast(Any, request))
+    else:
+        assert installer._Installer._compile(cast(Any, install), cast(Any, request)) == kept / "a.whl"
+    assert seen == [False]
+    assert (kept / "a.whl").exists() == (not fault)
+
+
+@pytest.mark.parametrize("failing", ["usable_isolation", "check_disk", ""])
+def test_an_environment_is_made_when_its_disk_has_room_for_it(
+    failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes gigabytes, and minutes."""
+    steps: list[str] = []
+
+    def step(name: str, result: Any = None) -> Callable[..., Any]:
+        def made(*_: object) -> Any:
+            steps.append(name)
+            if name == failing:
+                raise PreflightError(name)
+            return result
+
+        return made
+
+    outlook = SimpleNamespace(progress="new", estimate="new")
+    monkeypatch.setattr(driver, "check_disk", step("check_disk"))
+    monkeypatch.setattr(driver, "make_plan", step("make_plan"))
+    monkeypatch.setattr(driver, "look_ahead", step("look_ahead", outlook))
+    environment = SimpleNamespace(root=None)
+    plan = SimpleNamespace(environment=environment, usable_isolation=step("usable_isolation"), options=None)
+    status = SimpleNamespace(note=None)
+    run = SimpleNamespace(
+        _plan=plan, _estimate=None, status=status, _show_progress=lambda: None, _progress=None
+    )
+    order = ["usable_isolation", "check_disk", "make_plan", "look_ahead"]
+    if failing:
+        with pytest.raises(PreflightError, match=failing):
+            Driver._prepare_environment(cast(Any, run))
+        assert steps == order[: order.index(failing) + 1]
+    else:
+        Driver._prepare_environment(cast(Any, run))
+        assert steps == order
+        assert (run._progress, run._estimate) == ("new", "new")
+
+
+def test_a_package_is_compared_with_the_published_ones_of_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with its own former build, nor with packages of other inputs, which the run replaces."""
+    names = ("own", "same", "read", "other", "missing")
+    items = [SimpleNamespace(file_name=name, fingerprint="f") for name in names]
+    records = {}
+    for name in names[:-1]:
+        records[name] = SimpleNamespace(fingerprint="g" if name == "other" else "f", path=f"linux-64/{name}")
+    monkeypatch.setattr(published, "records", lambda _: records)
+    monkeypatch.setattr(archive, "read", lambda path: f"read {path.name}")
+    plan = SimpleNamespace(options=SimpleNamespace(packages=tmp_path), all_items=items)
+    run = SimpleNamespace(_plan=plan, _archives={"same": "known"})
+    others: list[Any] = Driver._other_archives(cast(Any, run), ["own"])
+    assert others == ["known", "read read"]
+
+
+@pytest.mark.parametrize("is_there", [(), ("a",), ("a", "b")], ids=str)
+def test_tasks_are_done_if_all_of_their_packages_exist(is_there: tuple[str, ...]) -> None:
+    task = SimpleNamespace(name="scatter")
+    missing = [name for name in ("a", "b") if name not in is_there]
+    progress = SimpleNamespace(existing=set(is_there), missing=missing, missing_tasks=(task,) * bool(missing))
+    run = SimpleNamespace(_progress=progress, _plan=SimpleNamespace(extensions=[task]))
+    done = Driver._done_tasks(cast(Any, run))
+    tests = {name_of_test(name) for name in is_there}
+    assert done == {*is_there, *tests} | ({"scatter", pytorch.NAME} if not missing else set())

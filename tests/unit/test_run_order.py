@@ -547,3 +547,82 @@ def test_tasks_are_done_if_all_of_their_packages_exist(is_there: tuple[str, ...]
     done = Driver._done_tasks(cast(Any, run))
     tests = {name_of_test(name) for name in is_there}
     assert done == {*is_there, *tests} | ({"scatter", pytorch.NAME} if not missing else set())
+
+
+@pytest.mark.parametrize("error", [None, BuildError("x"), KeyboardInterrupt()], ids=repr)
+def test_the_folder_of_tests_is_empty_before_the_tasks_and_kept_after_an_error(
+    error: BaseException | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed package stays there for its user; rejected ones leave the build's folder however the tasks end."""
+    done: list[str] = []
+    former = write(tmp_path / TESTS / "former")
+    made = tmp_path / TESTS / "broken"
+
+    def run_graph() -> None:
+        assert not former.exists()
+        write(made)
+        done.append("graph")
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(driver, "Graph", lambda *_, **__: SimpleNamespace(run=run_graph))
+    plan = SimpleNamespace(options=SimpleNamespace(state=tmp_path, keep_going=False))
+    run = SimpleNamespace(
+        _plan=plan, _progress=SimpleNamespace(plan=plan), _estimate=None, status=None, _log=None, _failed={},
+        _torch_works=lambda _: [], _extension_works=lambda _: [], _done_tasks=set, _publish=None, _inbox=None,
+        _tick=None, _shelf=SimpleNamespace(drop_rejected=lambda: done.append("dropped")),
+    )  # fmt: skip
+    if error is None:
+        Driver._run_tasks(cast(Any, run), cast(Any, None))
+    else:
+        with pytest.raises(type(error)):
+            Driver._run_tasks(cast(Any, run), cast(Any, None))
+    assert done == ["graph", "dropped"]
+    assert made.exists() == (error is not None)
+
+
+@pytest.mark.parametrize("existing", [(), ("a",), ("a", "b"), ("a", "b", "c")], ids=str)
+def test_each_missing_package_is_built_and_tested(
+    existing: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels: list[Path] = []
+    monkeypatch.setattr(driver, "make_torch_channel", lambda _, built: channels.append(built))
+    monkeypatch.setattr(driver, "package_test", lambda run, budget, shelf, item: item.file_name)
+    monkeypatch.setattr(driver, "PyTorchBuild", lambda *_: SimpleNamespace(work="build"))
+    items = [SimpleNamespace(file_name=name) for name in ("a", "b", "c")]
+    plan = SimpleNamespace(options=SimpleNamespace(state=tmp_path), items=items)
+    missing = [item.file_name for item in items if item.file_name not in existing]
+    progress = SimpleNamespace(existing=existing, missing=missing)
+    estimate = SimpleNamespace(jobs=SimpleNamespace(count=2))
+    run = SimpleNamespace(_plan=plan, _progress=progress, _estimate=estimate, _shelf=None)
+    works: list[Any] = Driver._torch_works(cast(Any, run), cast(Any, None))
+    assert works == (["build", *missing] if missing else [])
+    assert bool(channels) == (not missing), "extensions are built against the published ones"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "archives", "tasks", "channel"),
+    [
+        (pytorch.NAME, None, ["a"], ["scatter"], True),
+        (pytorch.NAME, None, [], ["scatter"], True),
+        (pytorch.NAME, None, ["a"], [], False),
+        (pytorch.NAME, BuildError("x"), ["a"], ["scatter"], False),
+        ("scatter", None, ["a"], ["scatter"], False),
+        ("test a", BuildError("x"), [], ["scatter"], False),
+    ],
+)
+def test_finished_packages_are_published_also_of_a_task_that_failed(
+    name: str, error: BuildError | None, archives: list[str], tasks: list[str], channel: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    done: list[str] = []
+    monkeypatch.setattr(driver, "make_torch_channel", lambda *_: done.append("channel"))
+    progress = SimpleNamespace(missing_tasks=tasks)
+    run = SimpleNamespace(
+        _progress=progress,
+        _shelf=SimpleNamespace(folder=None),
+        _publish_archives=lambda _: done.append("publish"),
+    )
+    result = TaskResult(archives=cast(Any, archives), seconds={}, error=error)
+    Driver._publish(cast(Any, run), cast(Any, SimpleNamespace(name=name)), result)
+    assert done == ["publish"] * bool(archives) + ["channel"] * channel

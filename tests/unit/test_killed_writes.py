@@ -18,7 +18,7 @@ from stop_at_write import every_stop, note, unflushed, watched
 from tiny import make_package, publish
 
 from cmake_python_swap.atomic_file import write_atomically
-from groundwork import files, in_use
+from groundwork import channel_folder, files, in_use
 from groundwork.errors import BusyError
 from megabuild.engine import archive, output_folder
 from megabuild.isolation.base import Host
@@ -103,6 +103,31 @@ def test_a_record_never_names_another_file_than_the_published_one(built: Path) -
         channel = folder / "channel"
         for record in published.records(channel).values():
             assert files.sha256(channel / record.path) == record.sha256
+
+
+def test_a_channel_whose_repair_was_killed_anywhere_is_repaired_by_the_next(built: Path) -> None:
+    """Two damaged packages, one of them without a record, and an index of both."""
+    channel = built / "channel"
+    whole = make_package(built / "more" / "linux-64", "whole", "1", "0")
+    publish(channel, [whole])
+    stray = make_package(channel / "linux-64", "stray", "1", "0")
+    channel_folder.index(channel, "linux-64")
+    for path in (stray, channel / "linux-64/a-1-0.conda"):
+        path.write_bytes(path.read_bytes()[:-40])
+
+    def repair(folder: Path) -> None:
+        published.repair(folder / "channel", "linux-64")
+
+    for folder in every_stop(built, repair):
+        repair(folder)
+        here = folder / "channel"
+        assert [path.name for path in (here / "linux-64").glob("*.conda")] == [whole.name]
+        assert list(published.records(here)) == [whole.name]
+        listed = channel_folder.listed_hashes(here)
+        assert listed == {whole.name: files.sha256(here / "linux-64" / whole.name)}
+        assert published.repair(here, "linux-64") == []
+    repair(built)
+    assert list(channel_folder.listed_hashes(channel) or ()) == [whole.name]
 
 
 def test_a_published_package_is_on_the_disk_before_its_record(built: Path) -> None:

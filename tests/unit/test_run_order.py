@@ -21,6 +21,7 @@ from groundwork.errors import (
     BuildError,
     DeadlineError,
     Interrupted,
+    IsolationError,
     MegabuildError,
     OutOfSpaceError,
     PreflightError,
@@ -626,3 +627,50 @@ def test_finished_packages_are_published_also_of_a_task_that_failed(
     result = TaskResult(archives=cast(Any, archives), seconds={}, error=error)
     Driver._publish(cast(Any, run), cast(Any, SimpleNamespace(name=name)), result)
     assert done == ["publish"] * bool(archives) + ["channel"] * channel
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_channels_are_recorded_when_they_exist(pending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[object] = []
+    monkeypatch.setattr(published, "note_channels", lambda *arguments: noted.append(arguments))
+    environment = SimpleNamespace(pending=pending, channels=("c",))
+    plan = SimpleNamespace(options=SimpleNamespace(packages="p"), environment=environment)
+    Driver.note_channels(cast(Any, SimpleNamespace(_plan=plan)))
+    assert noted == ([] if pending else [("p", ("c",))])
+
+
+@pytest.mark.parametrize("error", ["", "x"])
+@pytest.mark.parametrize("built", [True, False])
+@pytest.mark.parametrize("compiles", [True, False])
+@pytest.mark.parametrize("scratch", [True, False])
+def test_only_a_whole_compile_that_succeeds_is_a_measure_for_the_next(
+    error: str, built: bool, compiles: bool, scratch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[float] = []
+    monkeypatch.setattr(driver, "keep_last_run", lambda _, seconds: kept.append(seconds))
+    rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED)]
+    monkeypatch.setattr(driver, "package_results", lambda *_: tuple(rows))
+    monkeypatch.setattr(driver, "install_line", lambda *_: "")
+    plan = SimpleNamespace(options=SimpleNamespace(run_name="x", packages=tmp_path), last_run=7.0)
+    progress = SimpleNamespace(
+        plan=plan, compiles_staging=compiles, is_from_scratch=scratch, tree=SimpleNamespace(use=None)
+    )
+    run = SimpleNamespace(
+        _plan=plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,
+        _log=SimpleNamespace(path=tmp_path), status=SimpleNamespace(seconds=5.0),
+    )  # fmt: skip
+    summary = Driver.summary(cast(Any, run), error)
+    assert summary.ok == (built and not error)
+    assert kept == ([5.0 if scratch else 7.0] if summary.ok and compiles else [])
+
+
+@pytest.mark.parametrize("isolation", ["host", IsolationError("x", "y")], ids=["host", "none"])
+@pytest.mark.parametrize("done", [False, True])
+def test_work_of_isolated_builds_goes_before_a_build_only(
+    isolation: object, done: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    separated: list[object] = []
+    monkeypatch.setattr(driver, "separate_work", lambda _, isolation: separated.append(isolation))
+    plan = SimpleNamespace(options=SimpleNamespace(state=Path("/x")), isolation=isolation)
+    Driver._separate_work(cast(Any, SimpleNamespace(_plan=plan, _progress=SimpleNamespace(is_done=done))))
+    assert separated == (["host"] if isolation == "host" and not done else [])

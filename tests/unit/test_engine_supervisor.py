@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from groundwork import guard
+from groundwork.errors import IsolationError, MegabuildError
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import TESTS, Place, end_strays, run_worker
 from megabuild.isolation.base import Host
@@ -52,6 +54,24 @@ def test_every_line_and_the_outcome_arrive(place: Place) -> None:
     outcome = run_worker(place, job("short"), on_line=lines.append, on_tick=lambda: None)
     assert lines[1:] == ["short", "without an end of the line"]
     assert (outcome.ok, outcome.passed, outcome.returncode) == (True, ("short",), 0)
+
+
+class Refusing(Host):
+    """An isolation that takes any end for its own failure."""
+
+    def failure(self, returncode: int, *, output: str) -> MegabuildError | None:
+        return IsolationError("cannot start", "x")
+
+
+def test_an_isolation_that_cannot_start_the_worker_is_the_error(place: Place) -> None:
+    """But a worker that has told its outcome was started, whatever its exit code seems to say."""
+    refusing = replace(place, isolation=Refusing())
+    assert run_worker(refusing, job("short"), on_line=print, on_tick=lambda: None).ok
+    (place.state.parent / "megabuild/engine/worker.py").write_text("raise SystemExit(125)")
+    with pytest.raises(IsolationError, match="cannot start"):
+        run_worker(refusing, job("short"), on_line=print, on_tick=lambda: None)
+    outcome = run_worker(place, job("short"), on_line=print, on_tick=lambda: None)
+    assert (outcome.ok, outcome.returncode) == (False, 125)
 
 
 def test_an_error_of_the_driver_ends_the_worker(place: Place) -> None:

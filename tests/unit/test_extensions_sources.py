@@ -11,12 +11,14 @@ from packaging.utils import canonicalize_name
 from cuda_code.kernels import KERNELS
 from gpu_tools.slim.features import is_known
 from gpu_tools.verify import gpu_probe
-from groundwork.errors import ProviderError
+from groundwork.errors import PreflightError, ProviderError
 from megabuild.configs.config import load
+from megabuild.configs.render import PlannedPackage
 from megabuild.plan.extensions import ExtensionPlanner, why_not
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Method
 from megabuild.plan.run_choices import PygMode
+from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from pin_audit import ci_rules
 from pyg_extensions import sources
@@ -175,3 +177,25 @@ def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder
     planned = ExtensionPlanner.find(options, print).plan(environment, (), print)
     compiled = {task.extension for task in planned if task.method is Method.COMPILE}
     assert compiled == {"pytorch_scatter", "pytorch_sparse"}
+
+
+@pytest.mark.parametrize("unsolvable", ["torch_scatter", "torch_sparse"])
+def test_an_extension_that_cannot_be_installed_is_not_compiled(
+    unsolvable: str, repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def built_with(_: Solver, package: PlannedPackage) -> list[str]:
+        if unsolvable.removeprefix("torch_") in package.name:
+            raise PreflightError("no such package")
+        return []
+
+    monkeypatch.setattr(Solver, "built_with", built_with)
+    options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=folder, cache=folder,
+                      extensions=("sparse",), pyg_index=str(folder), pyg_sources=str(folder))  # fmt: skip
+    environment = Environment(channels=(), pythons=(), overrides={"python": ("3.12.* *_cpython",)})
+    planned = ExtensionPlanner.find(options, print).plan(environment, (), print)
+    assert len(planned) > 1
+    for task in planned:
+        is_unsolvable = unsolvable.removeprefix("torch_") in task.extension
+        assert (task.method, "no such package" in task.reason) == (
+            Method.NOTHING if is_unsolvable else Method.COMPILE, is_unsolvable,
+        )  # fmt: skip

@@ -106,6 +106,22 @@ def test_a_container_is_removed_until_it_is_gone(programs: Path, tmp_path: Path)
     assert (tmp_path / "asked").read_text().split("\n") == ["rm --force", "ps --all"] * 2 + [""]
 
 
+def test_a_container_that_cannot_be_asked_for_is_not_gone(programs: Path, tmp_path: Path) -> None:
+    """It may write on; its engine may answer the next time."""
+    fails_once = f'[ "$1" != ps ] || [ -e {tmp_path}/failed ] || {{ : > {tmp_path}/failed; exit 1; }}'
+    (programs / "docker").write_text(f'#!/bin/sh\necho "$1 $2" >> {tmp_path}/asked\n{fails_once}\n')
+    docker().stop("build")
+    assert (tmp_path / "asked").read_text().split("\n") == ["rm --force", "ps --all"] * 2 + [""]
+
+
+def test_a_container_that_stays_is_an_error(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_module, "_REMOVAL_SECONDS", 0.1)
+    for end in ("echo 1f2e", "exit 1"):
+        (programs / "docker").write_text(f'#!/bin/sh\n[ "$1" != ps ] || {end}\n')
+        with pytest.raises(IsolationError, match="build cannot be removed"):
+            docker().stop("build")
+
+
 def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path, tmp_path: Path) -> None:
     odd = tmp_path / "a,readonly=false"
     odd.mkdir()

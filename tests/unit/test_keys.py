@@ -21,7 +21,7 @@ import pytest
 from small_files import write
 from tiny import ROOT
 
-from cmake_python_swap import python_headers
+from cmake_python_swap import frozen_settings, python_headers
 from conda_wheels import make_wheels
 from conda_wheels.built import BuiltPackage
 from groundwork import bootstrap, files, in_use
@@ -687,8 +687,10 @@ def test_a_store_tells_builds_apart() -> None:
     keys = [
         store_lookup.package_key(options(), one) for one in (item, replace(item, fingerprint="2"), renamed)
     ]
-    keys.append(store_lookup.package_key(options(rehearse=True), item))
-    assert len({*keys}) == 4
+    others = [options(rehearse=True)]
+    others += [replace(options(), own=False, root=Path(root)) for root in ("/a/feedstock", "/a/other")]
+    keys += [store_lookup.package_key(one, item) for one in others]
+    assert len({*keys}) == 6
 
 
 def test_wheels_of_pytorch_have_a_folder_for_each_version_and_accelerator() -> None:
@@ -825,7 +827,7 @@ def test_a_wheel_compiled_with_another_variable_is_another(name: str) -> None:
     assert len(keys) == 3
 
 
-@pytest.mark.parametrize("change", ["content", "name", "further file", "archive"])
+@pytest.mark.parametrize("change", ["content", "name", "folder", "further file", "archive"])
 def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -> None:
     scatter = find("scatter")
     release = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256="1")
@@ -839,6 +841,8 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
             write(checkout / "csrc/a.cpp", "changed")
         case "name":
             (checkout / "csrc/b.cpp").rename(checkout / "csrc/c.cpp")
+        case "folder":
+            (checkout / "csrc/b.cpp").rename(checkout / "b.cpp")
         case "further file":
             write(checkout / "csrc/c.cpp", "")
         case _:
@@ -1052,3 +1056,20 @@ def test_two_environments_are_installed_into_at_once_and_one_is_not(
         installer.install([], cast(Any, options))
     assert locks[0] == locks[2]
     assert locks[0] != locks[1]
+
+
+FLAGS = ("FLAGS", "FLAGS_RELEASE", "COMPILER", "COMPILER_LAUNCHER", "COMPILER_ARG1")
+LINKED = ("SHARED", "MODULE", "EXE", "STATIC")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"CMAKE_{language}_{what}" for language in ("C", "CXX", "CUDA", "ASM") for what in FLAGS),
+        *(f"CMAKE_{kind}_LINKER_FLAGS{of}" for kind in LINKED for of in ("", "_RELEASE")),
+        "CMAKE_BUILD_TYPE", "CMAKE_INSTALL_PREFIX", "CMAKE_SYSROOT", "CMAKE_OSX_DEPLOYMENT_TARGET",
+    ],
+)  # fmt: skip
+def test_a_setting_with_which_libtorch_was_compiled_is_frozen(name: str) -> None:
+    assert frozen_settings.FROZEN.match(name)
+    assert not frozen_settings.FROZEN.match(f"MY_{name}")

@@ -74,6 +74,38 @@ def test_a_swap_killed_anywhere_is_whole_or_undone(fails: bool, tmp_path: Path) 
         assert {name for name in names if not name.startswith(".")} == {NINJA, NAME, "generated"}
 
 
+def test_headers_of_a_python_are_recorded_when_no_object_of_others_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A swap killed in between forgets them again; the record would hide them for ever."""
+    steps: list[str] = []
+
+    def step(name: str, result: object = None) -> Any:
+        def made(*_: object, **__: object) -> object:
+            steps.append(name)
+            return result
+
+        return made
+
+    facts = SimpleNamespace(executable="python", skbuild="", short="3.12")
+    for name, result in {"load": {}, "ask": facts, "_obstacles": (), "Graph": None, "_judged": (), "_ask_ninja": (),
+                         "_configure": None}.items():  # fmt: skip
+        monkeypatch.setattr(python_swap, name, step(name, result))
+    entries = SimpleNamespace(version=lambda _: "3.11", plan=lambda *_: ("x",), disagreements=lambda *_: (),
+                              describes=lambda *_: False)  # fmt: skip
+    monkeypatch.setattr(python_swap, "python_entries", entries)
+    monkeypatch.setattr(python_swap, "frozen_settings", SimpleNamespace(changed=lambda *_: ()))
+    monkeypatch.setattr(python_swap, "skbuild_backend", SimpleNamespace(claim=lambda *_: {}))
+    headers = SimpleNamespace(
+        changed=step("changed", True), forget_objects=step("forget_objects", 3), record=step("record")
+    )
+    monkeypatch.setattr(python_swap, "python_headers", headers)
+    write(tmp_path / NAME, "")
+    python_swap.swap(tmp_path, Path("python"))
+    order = ["_configure", "_judged", "changed", "forget_objects", "_ask_ninja", "record"]
+    assert [name for name in steps if name in order] == order
+
+
 def test_sources_that_a_killed_build_has_emptied_are_not_taken_for_all_sources(tmp_path: Path) -> None:
     """The marker says that the tree has the rest."""
     here = tmp_path / "here"

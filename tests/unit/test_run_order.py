@@ -55,6 +55,8 @@ from megabuild.status.record import RunStatus
 from megabuild.status.status import Status
 from megabuild.store import published
 from pyg_extensions.install import installer
+from pyg_extensions.sources import BASE
+from pyg_extensions.table import find
 
 
 @pytest.mark.parametrize(
@@ -674,3 +676,30 @@ def test_work_of_isolated_builds_goes_before_a_build_only(
     plan = SimpleNamespace(options=SimpleNamespace(state=Path("/x")), isolation=isolation)
     Driver._separate_work(cast(Any, SimpleNamespace(_plan=plan, _progress=SimpleNamespace(is_done=done))))
     assert separated == (["host"] if isolation == "host" and not done else [])
+
+
+def test_an_extension_waits_for_the_tests_of_its_pythons_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = []
+    for name, python in (("libtorch", None), ("py311", "3.11"), ("py312", "3.12"), ("linalg", None)):
+        items.append(SimpleNamespace(file_name=name, package=SimpleNamespace(python=python)))
+    run = SimpleNamespace(plan=SimpleNamespace(items=items))
+    task = SimpleNamespace(
+        name="sparse", base_python="3.12", method=Method.NOTHING, needs=("scatter",), cpu_seconds=1,
+        extension="sparse", file_names=("a", "b"),
+    )  # fmt: skip
+    work = extension.extension_work(cast(Any, run), Budget(1), cast(Any, task))
+    tests = [name_of_test(name) for name in ("libtorch", "py312", "linalg")]
+    assert sorted(map(str, work.needs)) == sorted([pytorch.NAME, "scatter", *tests])
+    assert work.packages == ("a", "b")
+
+
+def test_all_sources_of_this_machine_are_mounted_for_an_extension() -> None:
+    found = find("scatter")
+    keys = [BASE, f"{found.key}_git"]
+    if found.checkout is not None:
+        keys.append(found.checkout.key)
+    overrides = {key: (f"/sources/{number}",) for number, key in enumerate(keys)}
+    task = cast(Any, SimpleNamespace(extension="scatter", overrides={**overrides, "python": ("/x",)}))
+    assert extension._local_sources(task) == {key: value for key, (value,) in overrides.items()}
+    remote = dict.fromkeys(keys, ("https://sources.example/x",))
+    assert extension._local_sources(cast(Any, SimpleNamespace(extension="scatter", overrides=remote))) == {}

@@ -241,10 +241,21 @@ def test_killed_at_any_moment_it_loads_and_comes_back(
         assert tree(env) == before, f"killed at change {at} of {count}"
 
 
-def test_what_was_cut_short_is_not_forgotten(env: Path, slim: Any) -> None:
+@pytest.mark.parametrize("what", ["--apply", "--undo"])
+def test_what_was_cut_short_is_not_forgotten(what: str, env: Path, slim: Any) -> None:
     """Some are back, some are not: neither state is one to stay in."""
-    assert slim("--apply") == 0
-    killed(slim, env, 20, "--undo")
+    assert slim("--apply", "--no-check") == 0
+    arguments = ["--undo"]
+    if what == "--apply":
+        assert slim("--undo") == 0
+        arguments = ["--apply", "--no-check"]
+        count = killed(slim, env, 0, *arguments)
+        assert slim("--undo") == 0
+    else:
+        count = 40
+    killed(slim, env, count // 2, *arguments)
+    manifest = json.loads((env / BACKUP / "manifest.json").read_text())
+    assert not manifest["complete"]
     assert slim("--forget") == PreflightError.exit_code
     assert slim("--undo") == 0
 

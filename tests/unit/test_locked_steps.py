@@ -1,0 +1,185 @@
+"""Steps that need a lock, since another process may change the same files before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from conda_wheels import make_wheels, simple_index
+from groundwork import files, interrupts
+from megabuild import cleaning
+from megabuild.providers import local_channel
+from megabuild.providers.debian import root
+from megabuild.providers.pypi import download
+from megabuild.providers.wheel import torch_wheels
+from megabuild.run import session
+from megabuild.status.status import Status
+from pin_audit.repositories import Repository
+from pin_audit.services import Services
+from pyg_extensions.install import installer
+
+
+@dataclass
+class World:
+    """Steps in their order: each is "in" or "out" of the lock."""
+
+    folder: Path
+    patch: pytest.MonkeyPatch
+    held: bool = False
+    steps: list[tuple[str, bool]] = field(default_factory=list)
+
+    @contextmanager
+    def lock(self, *_: object, **__: object) -> Iterator[None]:
+        self.held = True
+        yield
+        self.held = False
+
+    def step(self, name: str, result: object = None) -> Callable[..., Any]:
+        def made(*_: object, **__: object) -> Any:
+            self.steps.append((name, self.held))
+            return result
+
+        return made
+
+    def watch(self, module: Any, **results: object) -> None:
+        for name, result in results.items():
+            self.patch.setattr(module, name, self.step(name, result))
+
+
+def wheels(world: World) -> None:
+    """The index is read, extended and published."""
+    world.patch.setattr(files, "sole_user", world.lock)
+    world.patch.setattr(make_wheels.environments, "find_channel", lambda *_: world.folder)  # type: ignore[attr-defined]
+    world.patch.setattr(make_wheels, "find", lambda *_: [])
+    world.patch.setattr(make_wheels.tools, "versions", dict)  # type: ignore[attr-defined]
+    world.watch(simple_index, remove_former=None, read=(), publish=None)
+    world.watch(make_wheels, _still_published={"a": "b"})
+    request = SimpleNamespace(output=world.folder, config="x", pythons=(), names=())
+    make_wheels.make(cast(Any, request), lambda _: None)
+
+
+def install_pyg(world: World) -> None:
+    world.patch.setattr(files, "sole_user", world.lock)
+    world.patch.setattr(installer, "_check_space", lambda _: None)
+    made = SimpleNamespace(choose_all=world.step("choose_all"), finish=world.step("finish"))
+    world.patch.setattr(installer, "_Installer", lambda *_, **__: made)
+    environment = SimpleNamespace(prefix=world.folder, check_writable=lambda: None)
+    options = SimpleNamespace(environment=environment, cache=world.folder / "cache", report=None)
+    request = SimpleNamespace(error=None, attempt=lambda _: world_open())
+    installer.install([cast(Any, request)] * 2, cast(Any, options))
+
+
+@contextmanager
+def world_open() -> Iterator[None]:
+    yield
+
+
+def packing(world: World) -> None:
+    world.patch.setattr(local_channel, "FileLock", world.lock)
+    store = SimpleNamespace(
+        missing=world.step("missing", []), ensure=world.step("ensure"), channel=world.step("channel"),
+        clean=world.step("clean"),
+    )  # fmt: skip
+    world.patch.setattr(local_channel, "PackageStore", lambda _: store)
+    world.watch(download, download=None)
+    request = SimpleNamespace(cache=world.folder, report=None, config=SimpleNamespace(platform="linux-64"))
+    local_channel._pack([], [], cast(Any, request), [])
+
+
+def wheels_of_pytorch(world: World) -> None:
+    world.patch.setattr(torch_wheels, "FileLock", world.lock)
+    world.watch(download, download=None)
+    world.watch(torch_wheels, link=None)
+    wheel = SimpleNamespace(file_name="a.whl", path=lambda folder: folder / "a.whl")
+    wheels = SimpleNamespace(locks={"3.12": SimpleNamespace(wheels=(wheel,))}, more=())
+    world.patch.setattr(torch_wheels.locking, "wheels_of", list)  # type: ignore[attr-defined]
+    config = SimpleNamespace(torch_version="2", accelerator="cpu")
+    torch_wheels.fetch(
+        cast(Any, config), cast(Any, wheels), ["3.12"], cache=world.folder, report=lambda _: None
+    )
+
+
+def debian_root(world: World) -> None:
+    """Another process may have made it since it was looked for."""
+    world.patch.setattr(root, "FileLock", world.lock)
+    looked = iter([None, SimpleNamespace(path=world.folder)])
+
+    def read(_: Path) -> Any:
+        found = next(looked)
+        if found is not None:
+            world.step("found")()
+        return found
+
+    world.patch.setattr(root, "_read", read)
+    world.patch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    root.make(world.folder, lambda _: None)
+
+
+def run(world: World) -> None:
+    """Unfinished files of another run of the config may still be written."""
+    world.patch.setattr(session, "locked", world.lock)
+    world.patch.setattr(interrupts, "stop_on_signals", world_open)
+    world.watch(session, _remove_unfinished=None)
+    summary = SimpleNamespace(ok=True, packages=(), seconds=1.0)
+    driver = SimpleNamespace(
+        go=world.step("go"), summary=world.step("summary", summary), note_channels=world.step("channels")
+    )
+    world.patch.setattr(session, "Driver", world.step("repair", driver))
+    options = SimpleNamespace(
+        output=world.folder, state=world.folder / "x", packages=world.folder, run_name="x"
+    )
+    status = Status("x", world.folder / "x")
+    world.patch.setattr(status, "end", world.step("end"))
+    session.execute(cast(Any, SimpleNamespace(options=options)), status)
+
+
+def work_trees(world: World) -> None:
+    world.patch.setattr(session, "locked", world.lock)
+    world.watch(session, remove_work=9)
+    session.remove_trees(cast(Any, SimpleNamespace(state=world.folder)))
+
+
+def cleaned(world: World) -> None:
+    world.patch.setattr(files, "FileLock", world.lock)
+    world.watch(cleaning, _mount_below="")
+    world.watch(files, remove=None)
+    item = cleaning.Item(kind=cleaning.Kind.WORK, path=world.folder, lock=world.folder / "lock")
+    cleaning.remove(item, world.folder)
+
+
+def clone(world: World) -> None:
+    repository = Repository("https://git.example/a", Services(world.folder), "")
+    world.patch.setattr("pin_audit.repositories.FileLock", world.lock)
+    world.watch(repository, _make=None, _fetch_wanted=None)
+    world.watch(repository, _update=None)
+    repository.update()
+
+
+#: The steps of each, in their order.
+OPERATIONS: dict[Callable[[World], None], list[str]] = {
+    wheels: ["remove_former", "read", "_still_published", "publish"],
+    install_pyg: ["choose_all", "finish", "finish"],
+    packing: ["missing", "download", "ensure", "channel", "clean"],
+    wheels_of_pytorch: ["download", "link"],
+    debian_root: ["found"],
+    run: ["_remove_unfinished", "repair", "go", "summary", "channels", "end"],
+    work_trees: ["remove_work"],
+    cleaned: ["_mount_below", "remove"],
+    clone: ["_update"],
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
+def test_each_step_is_done_with_the_lock(
+    operation: Callable[[World], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    operation(world)
+    assert world.steps == [(name, True) for name in OPERATIONS[operation]]
+    assert not world.held

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -22,6 +23,7 @@ from wheel_files import make_wheel
 from command_line.run_command import Invocation
 from groundwork.errors import (
     BuildError,
+    IntegrityError,
     OutOfMemoryError,
     OutOfSpaceError,
     PreflightError,
@@ -456,3 +458,41 @@ def test_a_version_that_pip_did_not_install_is_no_fault_of_the_wheel(tmp_path: P
         user = environment(interpreter=fake_python(tmp_path, answer))
         with nullcontext() if fits else pytest.raises(ProviderError, match="pip reported success"):
             check_installed(user, wheel)
+
+
+@pytest.mark.parametrize("lacking", [False, True], ids=["", "without its requirements"])
+@pytest.mark.parametrize(
+    ("fault", "import_fault"), [("", ""), ("no kernels", ""), ("", "does not import"), ("no kernels", "both")]
+)
+def test_a_faulty_extension_is_removed_again(
+    fault: str, import_fault: str, lacking: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its requirements, these are the fault: it stays."""
+    calls: list[str] = []
+
+    def pip(command: str, *words: str, **_: object) -> None:
+        calls.append(command)
+        if lacking and "--constraint" in words:
+            raise ProviderError("no network")
+
+    monkeypatch.setattr(installer, "check_installed", lambda *_: None)
+    monkeypatch.setattr(installer, "find_import_fault", lambda *_: import_fault)
+    install = SimpleNamespace(
+        _report=list, _pip=pip, _folder=tmp_path, _fault=lambda *_: fault,
+        _environment=SimpleNamespace(torch_version="2.13.0", prefix=tmp_path),
+    )  # fmt: skip
+    request = SimpleNamespace(name="torch_scatter", extension=None)
+
+    def run() -> None:
+        installer._Installer._install(cast(Any, install), cast(Any, request), tmp_path / "a.whl")
+
+    if not (fault or import_fault):
+        run()
+    elif lacking:
+        with pytest.raises(ProviderError, match="no network"):
+            run()
+    else:
+        with pytest.raises(IntegrityError, match=fault or import_fault):
+            run()
+    removed = bool(fault or import_fault) and not lacking
+    assert calls == ["install", "install"] + ["uninstall"] * removed

@@ -842,7 +842,8 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
         case "name":
             (checkout / "csrc/b.cpp").rename(checkout / "csrc/c.cpp")
         case "folder":
-            (checkout / "csrc/b.cpp").rename(checkout / "b.cpp")
+            (checkout / "csrc/cpu").mkdir()
+            (checkout / "csrc/b.cpp").rename(checkout / "csrc/cpu/b.cpp")  # the order of the files stays
         case "further file":
             write(checkout / "csrc/c.cpp", "")
         case _:

@@ -150,6 +150,18 @@ def log_of_ninja(folder: Path) -> None:
     tree_dates._write(folder / ".ninja_log", b"new", folder / tree_dates.SCRATCH)
 
 
+def linked(folder: Path) -> None:
+    files.link(folder / "page.md", folder / "target")
+
+
+def copied(folder: Path) -> None:
+    files.copy(folder / "page.md", folder / "target")
+
+
+def moved(folder: Path) -> None:
+    files.move(folder / "page.md", folder / "target")
+
+
 #: The file, below the folder, that each replaces.
 WRITERS: dict[Callable[[Path], None], str] = {
     status: record.NAME,
@@ -177,6 +189,9 @@ WRITERS: dict[Callable[[Path], None], str] = {
     headers_of_a_python: python_headers.RECORD,
     names_of_a_trees_sources: sync_tree.MANIFEST,
     log_of_ninja: ".ninja_log",
+    linked: "target",
+    copied: "target",
+    moved: "target",
 }
 
 
@@ -188,6 +203,7 @@ def test_a_file_is_replaced_by_a_rename(
     write(tmp_path / "page.md", f"{audit_report.BEGIN}\nold\n{audit_report.END}\n")
     write(tmp_path / cmake_cache.NAME, "A:BOOL=ON\n")
     write(tmp_path / ".ninja_log", "old")
+    write(tmp_path / "target", "old")
     (tmp_path / "out").mkdir()
     make_package(tmp_path / "made/linux-64", "a", "1", "0")
     make_wheel(tmp_path / "made", "a-1-py3-none-any.whl", {"a.py": b""})

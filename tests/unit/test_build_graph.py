@@ -278,3 +278,23 @@ def test_a_rejected_package_is_put_aside_and_leaves_the_build_s_folder(tmp_path:
     shelf.drop_rejected()
     assert not package.exists()
     assert [path.read_bytes() for path in tmp_path.glob("tests/**/broken-1-0.conda")] == [b"a package"] * 2
+
+
+def test_what_is_refused_at_its_publication_is_not_there_for_others() -> None:
+    run = Run()
+    run.add("scatter")
+    run.add("sparse", needs=("scatter",))
+    run.publishing = IntegrityError("another package has its files")
+    run.go()
+    assert run.published == []
+    assert "begin sparse" not in run.notes
+    assert "which failed" in run.failed["sparse"].message
+
+
+def test_the_first_failure_is_the_runs() -> None:
+    run = Run(jobs=2, keep_going=True)
+    run.add("one", vital=True, brief=True, errors=[BuildError("the first")])
+    run.add("two", vital=True, brief=True, duration=0.2, errors=[BuildError("the second")])
+    with pytest.raises(BuildError, match="the first"):
+        run.go()
+    assert set(run.failed) == {"one", "two"}

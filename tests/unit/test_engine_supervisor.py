@@ -56,6 +56,24 @@ def test_every_line_and_the_outcome_arrive(place: Place) -> None:
     assert (outcome.ok, outcome.passed, outcome.returncode) == (True, ("short",), 0)
 
 
+class Stopping(Host):
+    """An isolation whose containers outlive their run."""
+
+    def stop(self, name: str) -> None:
+        print(name)
+
+
+def test_what_a_killed_run_left_is_stopped_before_the_worker_starts(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopping = replace(place, isolation=Stopping())
+    seen: list[str] = []
+    run_worker(
+        stopping, job("short"), on_line=lambda _: seen.append(capsys.readouterr().out), on_tick=lambda: None
+    )
+    assert seen[0] == f"{place.name}\n"
+
+
 class Refusing(Host):
     """An isolation that takes any end for its own failure."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from typing import Any, cast
 import pytest
 
 from conda_wheels import make_wheels, simple_index
-from groundwork import files, interrupts
-from megabuild import cleaning
+from groundwork import bootstrap, files, interrupts
+from groundwork.errors import UsageError
+from megabuild import cleaning, environments
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 from megabuild.providers.pypi import download
@@ -183,3 +185,41 @@ def test_each_step_is_done_with_the_lock(
     operation(world)
     assert world.steps == [(name, True) for name in OPERATIONS[operation]]
     assert not world.held
+
+
+def test_an_environment_that_another_process_has_finished_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look and the lock."""
+    folder = tmp_path / "env"
+    finished = folder / "bin/python"
+
+    @contextmanager
+    def lock(*_: object) -> Iterator[None]:
+        finished.parent.mkdir(parents=True)
+        finished.touch()
+        yield
+
+    monkeypatch.setattr(files, "sole_user", lock)
+    with pytest.raises(UsageError):
+        environments.create(folder, cast(Any, None), cache=tmp_path, report=lambda _: None)
+    assert finished.exists()
+
+
+def test_a_private_environment_that_another_start_has_finished_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "requirements.lock").touch()
+    made: list[Path] = []
+
+    def flock(*_: object) -> None:
+        key = bootstrap.virtual_environment(tmp_path / "requirements.lock", "run")
+        environment = tmp_path / ".venv" / f"run-{key.version}-{key.digest[:12]}"
+        (environment / "bin").mkdir(parents=True)
+        (environment / "bin/python").touch()
+        (environment / bootstrap.STAMP).touch()
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(bootstrap, "_make", lambda environment, *_: made.append(environment))
+    assert bootstrap.ensure(tmp_path, "run").exists()
+    assert made == []

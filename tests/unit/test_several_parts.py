@@ -25,9 +25,17 @@ from gpu_tools.slim.check import Check
 from gpu_tools.verify import check, gpu, verify_report
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.verify_report import verdict_result
-from groundwork.errors import BuildError, IntegrityError, MegabuildError, UnknownError, VerdictError
+from groundwork.errors import (
+    BuildError,
+    IntegrityError,
+    MegabuildError,
+    PreflightError,
+    UnknownError,
+    VerdictError,
+)
 from megabuild import upload as uploading
 from megabuild.engine import archive, worker
+from megabuild.plan import solving
 from megabuild.run import driver, extension
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.summary import ResultStatus
@@ -342,3 +350,19 @@ def test_one_part_that_fails_fails_the_whole(
     else:
         with pytest.raises(expected):
             whole(world)
+
+
+@pytest.mark.parametrize("failing", [(), ("3.13t",), ("3.14t",), ("3.13t", "3.14t")], ids=str)
+def test_each_free_threaded_python_that_cannot_be_built_for_is_named(
+    failing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def built_with(package: Any) -> None:
+        if package.python in failing:
+            raise PreflightError(f"none for {package.python}")
+
+    monkeypatch.setattr(solving, "Solver", lambda *_: SimpleNamespace(built_with=built_with))
+    pythons = ("3.13", "3.13t", "3.14t")
+    packages = [SimpleNamespace(name="pytorch", python=python, skipped=False) for python in pythons]
+    environment = SimpleNamespace(pythons=pythons)
+    gaps = solving.free_threaded_gaps(cast(Any, packages), cast(Any, environment), "linux-64")
+    assert gaps == {python: f"none for {python}" for python in failing}

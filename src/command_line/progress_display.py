@@ -121,7 +121,7 @@ class Screen(logging.Handler):
         if text.startswith(WARNING):
             self.tell(text)
             return
-        if isinstance(what, Preparing) and what.done:
+        if isinstance(what, Preparing) and (what.done or what.has_ended):
             self._advance(text, what)
             return
         self._step = Activity(task="", what=text, since=time.time())
@@ -135,7 +135,7 @@ class Screen(logging.Handler):
         """Set the progress of the step shown; a finished one gives way to the next, not named yet."""
         if text != self._step.what:
             return
-        if progress.done >= progress.total:
+        if progress.has_ended:
             self._step = Activity(task="", what=self._what, since=time.time())
         else:
             self._step.done = progress.done

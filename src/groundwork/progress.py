@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from groundwork.text import size
 
@@ -28,12 +29,18 @@ _PHASES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Preparing:
-    """The progress of one step, from ``done == 0`` to ``done == total``."""
+    """The progress of one step, from ``done == 0`` to ``done == total`` or to its failure; see :func:`preparing`."""
 
     what: str  #: ``downloading 3 wheels``
     done: int = 0
     total: int = 0  #: 0: unknown
     unit: str = ""  #: ``bytes``, ``packages``
+    has_failed: bool = False  #: the step ended early
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this is the step's last report."""
+        return self.has_failed or 0 < self.total <= self.done
 
     def __str__(self) -> str:
         if self.total and self.unit == "bytes":
@@ -43,6 +50,31 @@ class Preparing:
 
 #: A callback for progress reports, called from any thread.
 Notes = Callable[["str | Preparing"], None]
+
+
+@contextmanager
+def preparing(report: Notes, what: str, *, total: int = 0, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """Report the begin and the end of a step, also of one that fails; call the yielded function with what is done.
+
+    ``total``: 0 if unknown. Without the last report a display would show the step until the command ends.
+    """
+    last = Preparing(what=what, total=total, unit=unit)
+    report(last)
+
+    def advance(done: int) -> None:
+        nonlocal last
+        last = replace(last, done=done)
+        report(last)
+
+    try:
+        yield advance
+    except BaseException:
+        if not last.has_ended:
+            report(replace(last, has_failed=True))
+        raise
+    if not last.has_ended:
+        all_of_it = total or 1
+        report(replace(last, done=all_of_it, total=all_of_it))
 
 
 @dataclass(frozen=True, kw_only=True)

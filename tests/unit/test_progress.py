@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from groundwork.progress import Phases, Step, title
+import pytest
+
+from groundwork.progress import Phases, Preparing, Step, preparing, title
 
 
 def test_a_new_phase_resets_the_counters() -> None:
@@ -25,3 +27,21 @@ def test_a_new_phase_resets_the_counters() -> None:
     ]
     assert Phases().feed("[1/2 1.0s] c++") == Step(phase="", done=1, total=2)
     assert title("pytorch", "3.12", "python").startswith("pytorch 3.12: Python")
+
+
+@pytest.mark.parametrize("total", [0, 2])
+def test_a_step_ends_once_whether_it_counts_or_not(total: int) -> None:
+    reports: list[str | Preparing] = []
+    with preparing(reports.append, "packing", total=total) as advance:
+        for done in range(1, total + 1):
+            advance(done)
+    ends = [report for report in reports if isinstance(report, Preparing) and report.has_ended]
+    assert ends == reports[-1:] == [Preparing(what="packing", done=total or 1, total=total or 1)]
+
+
+@pytest.mark.parametrize("total", [0, 2])
+def test_a_step_that_fails_ends_too(total: int) -> None:
+    reports: list[str | Preparing] = []
+    with pytest.raises(OSError, match="full"), preparing(reports.append, "packing", total=total):
+        raise OSError("full")
+    assert reports[1:] == [Preparing(what="packing", total=total, has_failed=True)]

@@ -66,6 +66,9 @@ def test_a_preparation_is_a_row_and_its_warnings_are_warnings(status: Status) ->
         status.note("packaged x")
         status.note(Preparing(what="packing wheels", done=2, total=2, unit="packages"))
     assert not status.record.activities
+    status.note(Preparing(what="fetching x", total=9, unit="bytes"))
+    status.note(Preparing(what="fetching x", total=9, unit="bytes", has_failed=True))
+    assert not status.record.activities
     assert [one.getMessage() for one in kept if one.levelno == logging.WARNING] == ["x was damaged"]
 
 

@@ -47,8 +47,10 @@ def test_a_half_compiled_tree_is_not_uploaded(
     progress = SimpleNamespace(existing=frozenset(), missing=missing, tree=tree)
     monkeypatch.setattr(Progress, "read", lambda plan: progress)
     environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
-    store_transfer.put(cast(Any, plan), environ, Status("x", state))
+    status = Status("x", state)
+    store_transfer.put(cast(Any, plan), environ, status)
     assert put == ["the tree"] * uploaded
+    assert status.record.activities == []
 
 
 def finished(state: Path, name: str, fingerprint: Fingerprint) -> None:
@@ -179,3 +181,26 @@ def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
     store_transfer.put(progress.plan, environ, status)
     assert [store.find(key) is not None for key in keys] == [True, True, False], "c is not published"
     assert len(parts) == 3, "what the store has is not sent again"
+
+
+@pytest.mark.parametrize("key", ["1", "another"])
+def test_a_fetched_tree_is_no_longer_shown(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it cannot be used: the rest of the run would seem to unpack it."""
+    fingerprint = Fingerprint(source={"recipe": "1"})
+    finished(tmp_path / "other", "new", fingerprint)
+    (tmp_path / "here").mkdir()
+    tree_archive.pack({"tree": tmp_path / "other/tree"}, tmp_path / "packed")
+    store = server.Store(str(tmp_path / "store"), writes=True)
+    assert list(store.put("key", tmp_path / "packed"))
+    monkeypatch.setattr(Progress, "read", lambda plan: SimpleNamespace(needs_staging=True))
+    options = SimpleNamespace(state=tmp_path / "here")
+    staging = Fingerprint(source={"recipe": key})
+    plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options, staging=staging)
+    stored = store_lookup.Stored(staging=store.find("key"))
+    progress = cast(Any, SimpleNamespace(plan=plan, stored=stored, existing=frozenset()))
+    status = Status("x", tmp_path / "here")
+    rows: list[str] = []
+    status.watch = lambda: rows.extend(row.what for row in status.record.activities)
+    store_transfer.fetch(progress, {server.STORE: store.address}, status)
+    assert "unpacking the finished libtorch" in rows
+    assert status.record.activities == []

@@ -26,7 +26,7 @@ from groundwork.network import resolver
 from groundwork.network.client import NO_PARTS, Client, NetworkError
 from groundwork.network.index import Configured, File, configured, local_path
 from groundwork.network.wheel_contents import BROKEN, Content, metadata_beside, noted, read_local, read_remote
-from groundwork.progress import Notes, Preparing
+from groundwork.progress import Notes, preparing
 from groundwork.text import counted
 from groundwork.user_folders import cache_folder
 
@@ -71,10 +71,10 @@ def _measure(
     folder = cache_folder(os.environ) / "wheels" / "locks"
     target = resolver.Target(version=python)
     files = resolver.resolve(requirements, target, where, cache=folder / "uv")
-    note(Preparing(what=f"reading {counted(len(files), 'wheel')} of {subject}"))
     remarks: list[str] = []
     read = partial(_read, client=where.client(), folder=folder, remarks=remarks)
-    with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+    what = f"reading {counted(len(files), 'wheel')} of {subject}"
+    with preparing(note, what), ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
         wheels = list(pool.map(read, files))
     requires = {wheel.file.project: wheel.requires for wheel in wheels}
     roots = [canonicalize_name(Requirement(text).name) for text in requirements]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from pathlib import Path
 
 from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError, MegabuildError
-from groundwork.progress import Preparing
+from groundwork.progress import preparing
 from megabuild.engine import archive, output_folder
 from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Plan, PlanItem
@@ -74,8 +73,8 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
     unpacked = aside / "unpacked"
     try:
         _follow(store.fetch(record, packed), status, f"fetching the finished {plan.staged_name}", record.size)
-        status.note(Preparing(what=f"unpacking the finished {plan.staged_name}"))
-        tree_archive.unpack(packed, unpacked)
+        with preparing(status.note, f"unpacking the finished {plan.staged_name}"):
+            tree_archive.unpack(packed, unpacked)
         packed.unlink()
         tree = plan.options.state / "tree"
         out = plan.options.state / "out"
@@ -93,8 +92,9 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
 
 def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> None:
     """Make a transfer, and show its bytes done so far."""
-    for done in chain([0], transfer):
-        status.note(Preparing(what=what, done=done, total=total, unit="bytes"))
+    with preparing(status.note, what, total=total, unit="bytes") as advance:
+        for done in transfer:
+            advance(done)
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
@@ -127,11 +127,11 @@ def _put_tree(plan: Plan, store: Store, status: Status) -> None:
     what = f"the finished {plan.staged_name}"
     state = plan.options.state
     with files.scratch(state) as aside:
-        status.note(Preparing(what=f"packing {what}"))
         folders = {"tree": state / "tree"}
         for path in output_folder.staging_caches(state / "out"):
             folders[f"stagings/{path.name}"] = path
-        tree_archive.pack(folders, aside / _TREE)
+        with preparing(status.note, f"packing {what}"):
+            tree_archive.pack(folders, aside / _TREE)
         _put_file(store, key, aside / _TREE, what, status)
 
 

@@ -147,9 +147,10 @@ class Status:
             task = self._preparing.setdefault(what.what, self.task(what.what, level=PHASE))
         if is_new:
             task.phase(what.what, total=what.total, unit=what.unit)
-        if 0 < what.total <= what.done:
+        if what.has_ended:
             self._preparing.pop(what.what).idle()
-            logger.debug("%s: done", what.what)
+            if not what.has_failed:
+                logger.debug("%s: done", what.what)
         else:
             task.advance(what.done, what.total)
         self.publish()

@@ -19,7 +19,7 @@ from groundwork import debian_packages
 from groundwork.errors import ProviderError
 from groundwork.files import FileLock, read_record
 from groundwork.keys import Key
-from groundwork.progress import Notes, Preparing
+from groundwork.progress import Notes, preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
 
@@ -128,11 +128,10 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             if cuda:
                 how_long = " and CUDA (2 GB to download, about 5 minutes)"
             what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
-            report(Preparing(what=what))
-            (temporary / "sources.list").write_text("\n".join(inputs.mirrors) + "\n")
-            _debootstrap(temporary, inputs.packages, cuda=cuda)
-            record = _describe(temporary / "root")
-            report(Preparing(what=what, done=1, total=1))
+            with preparing(report, what):
+                (temporary / "sources.list").write_text("\n".join(inputs.mirrors) + "\n")
+                _debootstrap(temporary, inputs.packages, cuda=cuda)
+                record = _describe(temporary / "root")
             (temporary / "record.json").write_text(json.dumps(record))
             os.sync()  # a power cut must not leave a complete root with empty files
             _delete(entry)

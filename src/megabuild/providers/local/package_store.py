@@ -15,7 +15,7 @@ import msgspec
 from groundwork.channel_folder import MADE_OF, listed_hashes, make_readable, package_keys
 from groundwork.files import link, read_record, sha256, verified, write
 from groundwork.keys import Key
-from groundwork.progress import Notes, Preparing
+from groundwork.progress import Notes, preparing
 from megabuild.providers.command import each
 from megabuild.providers.local.package import LocalPackage, build
 
@@ -62,11 +62,12 @@ class PackageStore:
         for package in missing:
             if self.path(package).parent.exists():
                 report(f"! {package.name} {package.version}: damaged in the cache, packing it again")
-        if missing:
-            report(Preparing(what=what, total=len(missing), unit="packages"))
-        for done, package in enumerate(each(self._build, missing, _BUILDERS), 1):
-            report(f"packaged {package.name} {package.version} {package.build_string}")
-            report(Preparing(what=what, done=done, total=len(missing), unit="packages"))
+        if not missing:
+            return
+        with preparing(report, what, total=len(missing), unit="packages") as advance:
+            for done, package in enumerate(each(self._build, missing, _BUILDERS), 1):
+                report(f"packaged {package.name} {package.version} {package.build_string}")
+                advance(done)
 
     def whole(self, packages: Sequence[LocalPackage]) -> Path | None:
         """Return the channel of exactly these packages, or None if it does not exist or is damaged.

@@ -12,7 +12,7 @@ from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.client import Timeouts
 from groundwork.network.index import Configured, local_path, offered, places
-from groundwork.progress import Notes, Preparing
+from groundwork.progress import Notes, preparing
 from groundwork.text import counted
 from megabuild.providers.command import each
 from megabuild.providers.pypi.lock import Wheel
@@ -38,15 +38,17 @@ def download(wheels: Iterable[Wheel], folder: Path, report: Notes, *, more: Sequ
     what = f"downloading {counted(len(missing), 'wheel')}"
     where = places(more)
     sizes = [wheel.size or 1 for wheel in missing]
-    report(Preparing(what=what, total=sum(sizes), unit="bytes"))
     # on the file system of `folder`, so that gigabytes are renamed, not copied
-    with disk.scratch(folder) as temporary:
+    with (
+        preparing(report, what, total=sum(sizes), unit="bytes") as advance,
+        disk.scratch(folder) as temporary,
+    ):
 
         def fetch(wheel: Wheel) -> None:
             _fetch(wheel, where, temporary, wheel.path(folder))
 
         for done, _ in zip(accumulate(sizes), each(fetch, missing, _AT_ONCE), strict=True):
-            report(Preparing(what=what, done=done, total=sum(sizes), unit="bytes"))
+            advance(done)
 
 
 def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> None:

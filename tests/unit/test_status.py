@@ -104,3 +104,46 @@ def test_the_time_left_is_that_of_the_last_run(status: Status, monkeypatch: pyte
         clock.now += passed
         status.publish(at_once=True)
         assert status.record.seconds_left == left
+
+
+def test_a_step_may_end_twice(status: Status) -> None:
+    status.note(Preparing(what="packing wheels", total=1))
+    for _ in range(2):
+        status.note(Preparing(what="packing wheels", done=1, total=1))
+    assert not status.record.activities
+    assert not status.record.ended
+
+
+def test_threads_may_end_the_same_step(status: Status) -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(300):
+                status.note(Preparing(what="packing wheels", total=1))
+                status.note(Preparing(what="packing wheels", done=1, total=1))
+        except KeyError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert not status.record.activities
+
+
+def test_late_threads_change_nothing_after_the_end_of_the_run(status: Status) -> None:
+    task = status.task("pytorch")
+    task.phase("libtorch: compile")
+    status.note(Preparing(what="packing wheels", total=2))
+    status.end(RunStatus.INTERRUPTED, "", 130, 1.0)
+    task.advance(1, 2)
+    task.idle()
+    task.phase("libtorch: install")
+    for done in range(3):
+        status.note(Preparing(what="packing wheels", done=done, total=2))
+    status.note(Preparing(what="fetching x", total=2))
+    assert status.record.activities == []
+    assert status.record.status is RunStatus.INTERRUPTED

@@ -52,16 +52,23 @@ class Task(AbstractContextManager["Task"]):
         self.idle()
 
     def phase(self, what: str, *, total: int = 0, unit: str = "", level: int = 0) -> None:
-        """Begin a phase and end the one before."""
-        self.idle()
+        """Begin a phase and end the one before; after the end of the run, only log."""
+        self.begin(what, total=total, unit=unit)
+        _log_phase(level or self.level, what)
+        self._status.publish(at_once=True)
+
+    def begin(self, what: str, *, total: int = 0, unit: str = "") -> None:
+        """Do as :meth:`phase`, but neither log nor publish, so that the caller may hold the status's lock."""
         with self._status.lock:
+            self.idle()
             record = self._status.record
             if record.status is RunStatus.CHECKING:
                 record.status = RunStatus.BUILDING
-            self._activity = Activity(task=self.name, what=what, since=time.time(), total=total, unit=unit)
-            record.activities.append(self._activity)
-        logger.log(level or self.level, what, extra={"begins_phase": True})
-        self._status.publish(at_once=True)
+            if not record.ended:
+                self._activity = Activity(
+                    task=self.name, what=what, since=time.time(), total=total, unit=unit
+                )
+                record.activities.append(self._activity)
 
     def advance(self, done: int, total: int) -> None:
         """Set the phase's progress."""
@@ -75,11 +82,15 @@ class Task(AbstractContextManager["Task"]):
             logger.log(self.level, "%s %d/%d", activity.what, done, total)
 
     def idle(self) -> None:
-        """End the phase."""
+        """End the phase, if there is one."""
         with self._status.lock:
-            if self._activity is not None:
-                self._status.record.activities.remove(self._activity)
-                self._activity = None
+            record = self._status.record
+            record.activities = [row for row in record.activities if row is not self._activity]
+            self._activity = None
+
+
+def _log_phase(level: int, what: str) -> None:
+    logger.log(level, what, extra={"begins_phase": True})
 
 
 class Status:
@@ -140,19 +151,36 @@ class Status:
                 logger.warning(what.removeprefix(WARNING))
             else:
                 logger.debug(what)
-            return
-        with self.lock:
-            self.record.status = RunStatus.PREPARING
-            is_new = what.what not in self._preparing
-            task = self._preparing.setdefault(what.what, self.task(what.what, level=PHASE))
-        if is_new:
-            task.phase(what.what, total=what.total, unit=what.unit)
-        if what.has_ended:
-            self._preparing.pop(what.what).idle()
-            if not what.has_failed:
-                logger.debug("%s: done", what.what)
+        elif what.has_ended:
+            self._end_step(what)
         else:
-            task.advance(what.done, what.total)
+            self._show_step(what)
+
+    def _show_step(self, step: Preparing) -> None:
+        with self.lock:
+            if self.record.ended:
+                return
+            self.record.status = RunStatus.PREPARING
+            task = self._preparing.get(step.what)
+            is_new = task is None
+            if task is None:
+                task = self.task(step.what, level=PHASE)
+                task.begin(step.what, total=step.total, unit=step.unit)
+                self._preparing[step.what] = task
+        if is_new:
+            _log_phase(PHASE, step.what)
+        task.advance(step.done, step.total)
+        self.publish(at_once=is_new)
+
+    def _end_step(self, step: Preparing) -> None:
+        """Remove a step's row; several threads may report the end of one step."""
+        with self.lock:
+            task = self._preparing.pop(step.what, None)
+        if task is None:
+            return
+        task.idle()
+        if not step.has_failed:
+            logger.debug("%s: done", step.what)
         self.publish()
 
     def publish(self, *, at_once: bool = False) -> None:

@@ -22,6 +22,7 @@ from tiny import PACKAGES, Tiny, build_with, make_channel, provider
 from groundwork.errors import IntegrityError, UsageError
 from megabuild.configs.config import load
 from megabuild.engine.supervisor import strays
+from megabuild.isolation.engine import Engine
 from megabuild.plan import extensions, planning
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import PygMode
@@ -42,8 +43,8 @@ class TinyPyg(Tiny):
         """Options of a run for three compilers."""
         values = {
             "cache": self.output / "cache",
-            "engine": "host",
-            "pyg": "source",
+            "engine": Engine.HOST,
+            "pyg": PygMode.SOURCE,
             "cpu_count": 3,
             **choices,
         }

@@ -9,7 +9,7 @@ import pytest
 from small_files import program, write
 
 from cmake_python_swap.__main__ import main
-from cmake_python_swap.cmake_regenerate import regenerate
+from cmake_python_swap.cmake_regenerate import RegenerateError, regenerate
 
 LONG_AGO = 1_000_000_000_000_000_000
 
@@ -49,6 +49,25 @@ def test_a_back_end_that_calls_cmake_itself_keeps_times_too(
     (build_dir / "build.ninja").write_text("include CMakeFiles/rules.ninja\n")
     cmake(build_dir, "echo x > empty.cpp; exit 5")
     assert main(["cmake", "-S.", f"-B{build_dir}"]) == 5
+    assert same.stat().st_mtime_ns == LONG_AGO
+
+
+@pytest.mark.parametrize("words", [["-B", "{}"], ["-S.", "-B", "{}", "-GNinja"]], ids=str)
+def test_the_build_folder_may_be_a_word_of_its_own(
+    words: list[str], build_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{build_dir.parent}:{os.environ['PATH']}")
+    same = old_file(build_dir / "empty.cpp", "x\n")
+    cmake(build_dir, "echo x > empty.cpp")
+    assert main(["cmake", *(word.format(build_dir) for word in words)]) == 0
+    assert same.stat().st_mtime_ns == LONG_AGO
+
+
+def test_a_failed_cmake_leaves_the_times_of_unchanged_files(build_dir: Path, tmp_path: Path) -> None:
+    same = old_file(build_dir / "empty.cpp", "x\n")
+    cmake(build_dir, "echo x > empty.cpp; exit 5")
+    with pytest.raises(RegenerateError, match="exit code 5"):
+        regenerate(build_dir, log=tmp_path / "log")
     assert same.stat().st_mtime_ns == LONG_AGO
 
 

@@ -23,7 +23,7 @@ _COPIES = ("lib.", "bdist.", "temp.", "python-swap.")
 
 
 class RegenerateError(Exception):
-    """CMake failed; the message ends with CMake's last lines."""
+    """CMake failed; the message ends with CMake's last lines, if these were not shown."""
 
 
 def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | None = None) -> int:
@@ -47,12 +47,14 @@ def regenerate(build_dir: Path, arguments: Sequence[str] = (), *, log: Path | No
         )
     except OSError as error:
         raise RegenerateError(f"cannot run {command[0]}: {error.strerror}") from error
+    # also after a failure: the next run would take the new dates for those of changed files
+    restored = _restore_times(before)
     if log:
         log.write_text(result.stdout, errors="replace")
     if result.returncode:
         lines = last_lines(result)
         raise RegenerateError(f"{' '.join(command)} failed with exit code {result.returncode}{lines}")
-    return _restore_times(before)
+    return restored
 
 
 def last_lines(done: subprocess.CompletedProcess[str]) -> str:
@@ -63,16 +65,24 @@ def last_lines(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def instead_of_cmake(arguments: Sequence[str]) -> int:
-    """Run ``cmake``, and keep the dates of unchanged files if it configures (``-BBUILD_DIR``); return its exit code."""
+    """Run ``cmake`` and return its exit code; keep the dates of unchanged files if it configures (``-B BUILD_DIR``)."""
     before: Mapping[Path, tuple[os.stat_result, bytes]] = {}
-    for word in arguments:
-        build_dir = word.removeprefix("-B")
-        if build_dir and build_dir != word:
-            before = _snapshot(Path(build_dir))
-            break
+    build_dir = _find_build_dir(arguments)
+    if build_dir:
+        before = _snapshot(Path(build_dir))
     code = subprocess.run(["cmake", *arguments]).returncode
     _restore_times(before)
     return code
+
+
+def _find_build_dir(arguments: Sequence[str]) -> str:
+    """Return the folder of ``-B``, which is in the same word or the next one; an empty string if there is none."""
+    for number, word in enumerate(arguments):
+        if word == "-B":
+            return "".join(arguments[number + 1 : number + 2])
+        if word.startswith("-B"):
+            return word.removeprefix("-B")
+    return ""
 
 
 def written_by_cmake(build_dir: Path) -> list[Path]:

@@ -186,14 +186,15 @@ def unwrap(lines: Sequence[str]) -> list[str]:
 
 def _without_indentation(lines: Sequence[str]) -> Iterator[str]:
     """Remove the blanks that wrappers put before a program's output; wrappers may call each other."""
-    indent = 0
+    indents = [0]  # in all, of each wrapper around the present line
     for line in lines:
-        if line.strip() and not line.startswith(" " * indent):
-            indent = 0
+        while line.strip() and not line.startswith(" " * indents[-1]):
+            indents.pop()
+        indent = indents[-1]
         shifted = line[indent:]
         yield shifted
         if match := _INDENTING.match(shifted):
-            indent += len(match["blanks"]) + len(match["corner"] or "")
+            indents.append(indent + len(match["blanks"]) + len(match["corner"] or ""))
 
 
 def _without_test_numbers(lines: Iterator[str]) -> Iterator[str]:

@@ -13,6 +13,8 @@ from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
 from gpu_tools.sizes import uninstalled
+from gpu_tools.sizes.uninstalled import parse_requirements
+from groundwork.errors import UsageError
 from groundwork.network.index import Configured
 
 TAG = "cp312-cp312-manylinux_2_28_x86_64"
@@ -74,3 +76,11 @@ def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(
         shown = call(invocation, "sizes", "torch", "--python", "3.12").stdout
     assert "torch-2.15.0" in shown
     assert shown.count("whole files") == 2
+
+
+@pytest.mark.parametrize(
+    "address", ["file:///folder/six-1.0-py3-none-any.whl", "https://example.org/six.zip"]
+)
+def test_a_requirement_with_an_address_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="not addresses"):
+        parse_requirements(["jax", f"six @ {address}"])

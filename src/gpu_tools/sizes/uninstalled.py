@@ -37,16 +37,23 @@ _AT_ONCE = 8
 def parse_requirements(words: Sequence[str]) -> list[str]:
     """Return requirements such as ``torch==2.15.0`` in one spelling.
 
-    Raises UsageError: A word is neither a requirement nor an existing file or folder.
+    Raises UsageError: A word is neither a requirement nor an existing file or folder, or has an address.
     """
     try:
-        return [str(Requirement(word)) for word in words]
+        requirements = [Requirement(word) for word in words]
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
             f"{', '.join(words)}: not an environment, wheel or conda package, nor all requirements ({reason})",
             "pass an environment's folder, a .whl, .conda or .tar.bz2 file, or requirements: torch==2.15.0 jax",
         ) from error
+    for requirement in requirements:
+        if requirement.url:
+            raise UsageError(
+                f"{requirement}: sizes takes versions of an index, not addresses",
+                "download the file, and pass its path",
+            )
+    return [str(requirement) for requirement in requirements]
 
 
 def measure_requirements(requirements: Sequence[str], python: str, note: Notes) -> list[Sizes]:

@@ -27,7 +27,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for version in ("1.9", "1.10", "2.0rc1"):
         add(channel, "linux-64", "libfoo", version)
     add(channel, "osx-arm64", "libfoo", "1.8")
-    add(channel, "osx-arm64", "onlymac", "2024b")
+    for version in ("2023d", "2024b"):  # the letters of releases, not of prereleases
+        add(channel, "osx-arm64", "onlymac", version)
     add(channel, "noarch", "pybar", "3.0")
     add(channel, "linux-64", "pybar", "2.0")
     index(channel)

@@ -25,7 +25,8 @@ from pin_audit.request import About, AuditRequest, Source
 from pin_audit.services import Services
 
 CONDA_FORGE = "conda-forge"
-_PRERELEASE = re.compile(r"\d[._-]?(a|b|rc|alpha|beta|dev|pre)[._-]?\d*\b")
+#: ``1.0a1`` and ``1.0rc``; ``2024a`` and ``1.1.1b`` are releases.
+_PRERELEASE = re.compile(r"\d[._-]?(?:[ab][._-]?\d+|(?:rc|alpha|beta|dev|pre)[._-]?\d*)\b")
 _SECONDS = 60.0
 _REMEDY = "check the network, or set CONDA_CHANNEL_ALIAS to a mirror"
 

@@ -19,7 +19,8 @@ NO_CUDA = "None"  #: CUDA's version in configs and pins of builds without CUDA
 COMMIT = re.compile(r"[0-9a-fA-F]{7,64}")
 #: Properties of configs that describe some of them, with as few words as possible.
 _TRAITS = ("system", "platform", "accelerator", "blas", "provider")
-_ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)")
+_ARCH = re.compile(r"(\d{1,2})\.(\d)([af]?)(\+PTX)?", re.IGNORECASE)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 Kind = TypeVar("Kind", bound="Fact")
 Converted = TypeVar("Converted", bound=type[Struct])
 
@@ -244,7 +245,7 @@ class Requirement(UpstreamVersion, frozen=True, kw_only=True, tag="requirement")
     @property
     def is_optional(self) -> bool:
         """Whether it belongs to an extra."""
-        return "extra" in self.holds.marker
+        return bool(re.search(r"\bextra\b", _QUOTED.sub("", self.holds.marker)))
 
     @property
     def is_of_nvidia(self) -> bool:
@@ -383,10 +384,9 @@ def split_archs(text: str) -> tuple[str, ...]:
     """Return a list's architectures in one spelling: ``9.0``, ``12.0+PTX``, ``10.0a``."""
     archs = []
     for word in re.split(r"[;,\s]+", text):
-        match = _ARCH.match(word)
+        match = _ARCH.fullmatch(word)
         if match is not None:
-            ptx = "+PTX" if "ptx" in word.lower() else ""
-            archs.append(f"{match[1]}.{match[2]}{match[3]}{ptx}")
+            archs.append(f"{match[1]}.{match[2]}{match[3].lower()}{(match[4] or '').upper()}")
     return tuple(archs)
 
 

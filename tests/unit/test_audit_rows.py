@@ -12,6 +12,7 @@ from pin_audit.facts import (
     GlobalPin,
     Newest,
     RecipeArchs,
+    Requirement,
     Scope,
     SourceOutcome,
     UpstreamArchs,
@@ -241,3 +242,18 @@ def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None
     assert ours.verdict.status is theirs.verdict.status is Status.MISSING
     assert ("Decided: " in ours.verdict.sentence, ours.verdict.todo) == (True, "")
     assert ("Decided: " in theirs.verdict.sentence, bool(theirs.verdict.todo)) == (False, True)
+
+
+@pytest.mark.parametrize(("text", "archs"), [
+    ("9.0;12.0+PTX", ("9.0", "12.0+PTX")), ("10.0A 9.0+ptx", ("10.0a", "9.0+PTX")), ("10.00;9.0abc;90;sm_90", ()),
+])  # fmt: skip
+def test_only_whole_words_are_architectures(text: str, archs: tuple[str, ...]) -> None:
+    assert split_archs(text) == archs
+
+
+@pytest.mark.parametrize(("marker", "is_optional"), [
+    ("extra == 'cuda'", True), ("python_version < '3.12' and 'cuda' in extra", True),
+    ("platform_machine == 'extra'", False), ("", False),
+])  # fmt: skip
+def test_a_requirement_of_an_extra_is_optional(marker: str, is_optional: bool) -> None:
+    assert Requirement(name="a", holds=Scope(marker=marker), where=Where()).is_optional == is_optional

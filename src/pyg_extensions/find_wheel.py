@@ -43,7 +43,8 @@ class WheelRequirements:
     target: WheelTarget  #: PyTorch, accelerator, Python
     #: CUDA archs that the wheel must run on, as in ``TORCH_CUDA_ARCH_LIST``; empty: any
     archs: tuple[str, ...] = ()
-    #: the wheel must have code for each of these archs; if False, any code that these GPUs can run is enough
+    #: the wheel must have code for each of these archs; if False, any code that these GPUs can run is enough. PTX is
+    #: always required for an arch with ``+PTX``
     exact_archs: bool = False
     #: the environment with the PyTorch that the wheel must work with, if it exists already
     beside: Path | None = None

@@ -19,7 +19,8 @@ class Wanted:
     cuda: bool | None = None
     cuda_major: int | None = None  #: Major version of the CUDA runtime.
     archs: tuple[str, ...] = ()  #: Architectures such as ``9.0`` and ``12.0+PTX``; empty: any.
-    #: Require machine code for each architecture; otherwise any code that such a GPU can run is enough.
+    #: Require machine code for each architecture; otherwise any code that such a GPU can run is enough. ``+PTX`` always
+    #: requires PTX.
     exact: bool = True
     required: bool = True  #: Otherwise only code for none of the architectures is a fault.
     python: str | None = None  #: ``3.12``; None for any: a module with the stable ABI.

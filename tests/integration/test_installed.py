@@ -66,7 +66,7 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["git", "ls-files", "-z"], cwd=repository, capture_output=True, text=True, check=True
     )
     for name in listed.stdout.split("\0"):
-        if name.startswith(("scripts/", "recipe/", ".ci_support/")) or (name and "/" not in name):
+        if name.startswith(("scripts/", "src/", "recipe/", ".ci_support/")) or (name and "/" not in name):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(repository / name, tree / name, follow_symlinks=False)
     folder = tmp_path_factory.mktemp("dist")

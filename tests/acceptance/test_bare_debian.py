@@ -30,6 +30,7 @@ def machine(
     return bare_root.make(repository, tmp_path_factory.mktemp("home"), suite=request.param)
 
 
+@pytest.mark.long  # minutes: nothing is cached
 def test_the_first_commands_of_readme_work(machine: BareRoot, repository: Path) -> None:
     succeed(
         machine.run(*command_of(repository / "README.md", "build-locally.py", "linux_64_cpu ", "--rehearse"))

@@ -57,7 +57,7 @@ def tokens(jobserver: Jobserver) -> int:
 
 def test_the_own_slot_and_every_token_are_used_and_given_back(tmp_path: Path, jobserver: Jobserver) -> None:
     log = tmp_path / "log"
-    assert run_all([(str(number), partial(work, log, 0.4)) for number in range(6)], jobserver) == []
+    assert run_all([(str(number), partial(work_with_others, log, 3)) for number in range(6)], jobserver) == []
     assert len(log.read_text().splitlines()) == 12
     assert most_at_once(log) == 3
     assert tokens(jobserver) == 2

@@ -116,8 +116,8 @@ class _Unpacking:
         os.utime(path, ns=(date, date), follow_symlinks=False)
 
     def _check_place(self, path: Path, entry: tarfile.TarInfo) -> None:
-        above = [parent for parent in path.parents if self._folder in parent.parents]
-        if ".." in path.parts or any(parent.is_symlink() for parent in above):
+        above = [self._folder / parent for parent in Path(entry.name).parents]  # the last one is the folder
+        if ".." in path.parts or any(parent.is_symlink() for parent in above[:-1]):
             raise ValueError(f"{entry.name} would be written through a link")
         is_same_folder = entry.isdir() and path.is_dir()
         if path.is_symlink() or (path.exists() and not is_same_folder):

@@ -65,14 +65,14 @@ def test_a_line_without_an_end_is_cut(piece: int, follower: LogFollower, work: P
 
 
 def test_millions_of_empty_lines_are_counted(follower: LogFollower, work: Path) -> None:
-    (work / "conda_build.log").write_bytes(b"before\n" + b"\n" * 12_000_000 + b"after\n")
+    (work / "conda_build.log").write_bytes(b"before\n" + b"\n" * 3_000_000 + b"after\n")
     start = time.process_time()
     seen = texts(follower)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 5
     assert (seen[0], seen[-1]) == ("before", "after")
     assert len(seen) < 5000
     counted = sum(int(text.split()[2]) for text in seen if "more times" in text)
-    assert counted + seen.count("") == 12_000_000
+    assert counted + seen.count("") == 3_000_000
 
 
 def test_a_log_is_read_to_its_end_after_its_removal(follower: LogFollower, work: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pages import REPOSITORY
+from pages import REPOSITORY, documented
 from product import BASE_PYTHON, Place, add_program, clone_with_changes, make_place
 
 
@@ -45,6 +45,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Place:
             clone_with_changes(REPOSITORY, folder / "megabuild")
             inside = replace(place, folder=folder / "megabuild")
             inside.run("python3 scripts/megabuild --help").succeeded()
+            assert not list(place.home.glob(".*/*")), "the first start writes into the checkout only"
     return replace(place, folder=folder / "megabuild")
 
 
@@ -54,6 +55,17 @@ def own_checkout(checkout: Place, tmp_path: Path) -> Place:
     clone_with_changes(REPOSITORY, tmp_path / "megabuild")
     shutil.copytree(checkout.folder / ".venv", tmp_path / "megabuild" / ".venv", symlinks=True)
     return replace(make_place(tmp_path), folder=tmp_path / "megabuild")
+
+
+@pytest.fixture(scope="session")
+def pyg_user(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The shared checkout, and a home with ``~/venv``, which has no PyTorch. Tests leave it as it is."""
+    folder = _shared(tmp_path_factory, "pyg-user")
+    with _made_once(folder) as is_new:
+        if is_new:
+            at_home = replace(checkout, home=folder, folder=folder)
+            at_home.run(documented("python3 -m venv venv")).succeeded()
+    return replace(checkout, home=folder)
 
 
 @pytest.fixture(scope="session")

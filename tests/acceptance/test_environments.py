@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,21 @@ from pages import documented
 from product import BASE_PYTHON, Place
 
 
+@pytest.fixture(scope="module")
+def owner(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The shared checkout and a home of this file's own, with ``~/venv`` and a copy of it, ``~/kept``."""
+    place = replace(checkout, home=tmp_path_factory.mktemp("home"))
+    place.run(f"{BASE_PYTHON} -m venv ~/venv && ~/venv/bin/pip install -q zstandard msgpack").succeeded()
+    shutil.copytree(place.home / "venv", place.home / "kept", symlinks=True)
+    return place
+
+
 @pytest.fixture
-def venv(checkout: Place) -> Path:
+def venv(owner: Place) -> Path:
     """``~/venv``: a package with compiled modules, tests and documents; no PyTorch."""
-    environment = checkout.home / "venv"
-    checkout.run(f"{BASE_PYTHON} -m venv --clear {environment}").succeeded()
-    checkout.run(f"{environment}/bin/pip install -q zstandard msgpack").succeeded()
+    environment = owner.home / "venv"
+    shutil.rmtree(environment)
+    shutil.copytree(owner.home / "kept", environment, symlinks=True)
     return environment
 
 
@@ -27,9 +38,9 @@ def content(environment: Path) -> dict[str, int]:
     }
 
 
-def test_slim_plans_applies_and_restores(checkout: Place, venv: Path) -> None:
+def test_slim_plans_applies_and_restores(owner: Place, venv: Path) -> None:
     before = content(venv)
-    checkout.run(documented("python3 scripts/megabuild slim ~/venv --arch-list 12.0")).succeeded()
+    owner.run(documented("python3 scripts/megabuild slim ~/venv --arch-list 12.0")).succeeded()
     assert content(venv) == before, "a plan changes nothing"
     for apply in (
         documented(
@@ -39,35 +50,35 @@ def test_slim_plans_applies_and_restores(checkout: Place, venv: Path) -> None:
             "python3 scripts/megabuild slim ~/venv --arch-list 12.0 --keep compile,extensions --apply"
         ),
     ):
-        checkout.run(apply).succeeded()
+        owner.run(apply).succeeded()
         smaller = sum(size for path, size in content(venv).items() if ".megabuild-slim" not in path)
         assert smaller < sum(before.values())
-        checkout.run(documented("python3 scripts/megabuild slim ~/venv --undo")).succeeded()
+        owner.run(documented("python3 scripts/megabuild slim ~/venv --undo")).succeeded()
         assert content(venv) == before
 
 
-def test_forget_makes_slim_final(checkout: Place, venv: Path) -> None:
-    checkout.run("python3 scripts/megabuild slim ~/venv --arch-list 12.0 --apply").succeeded()
-    checkout.run(documented("python3 scripts/megabuild slim ~/venv --forget")).succeeded()
+def test_forget_makes_slim_final(owner: Place, venv: Path) -> None:
+    owner.run("python3 scripts/megabuild slim ~/venv --arch-list 12.0 --apply").succeeded()
+    owner.run(documented("python3 scripts/megabuild slim ~/venv --forget")).succeeded()
     assert not (venv / ".megabuild-slim").exists()
 
 
-def test_sizes_and_verify_read_an_environment(checkout: Place, venv: Path) -> None:
+def test_sizes_and_verify_read_an_environment(owner: Place, venv: Path) -> None:
     assert venv.is_dir()
-    assert "zstandard" in checkout.run(documented("python3 scripts/megabuild sizes ~/venv")).succeeded()
-    verified = checkout.run(documented("python3 scripts/megabuild verify ~/venv"))
+    assert "zstandard" in owner.run(documented("python3 scripts/megabuild sizes ~/venv")).succeeded()
+    verified = owner.run(documented("python3 scripts/megabuild verify ~/venv"))
     assert "nothing to verify" in verified.ended_with(14)
 
 
-def test_tools_for_a_gpu_say_that_there_is_none(checkout: Place, venv: Path) -> None:
+def test_tools_for_a_gpu_say_that_there_is_none(owner: Place, venv: Path) -> None:
     assert venv.is_dir()
-    native = checkout.run(documented("python3 scripts/megabuild slim ~/venv --arch-list native"))
+    native = owner.run(documented("python3 scripts/megabuild slim ~/venv --arch-list native"))
     native.ended_with(native.exit_code)
     assert native.exit_code in (0, 19)
-    checked = checkout.run(documented("python3 scripts/megabuild verify ~/venv --arch-list native"))
+    checked = owner.run(documented("python3 scripts/megabuild verify ~/venv --arch-list native"))
     checked.ended_with(checked.exit_code)
     assert checked.exit_code in (14, 19)
-    gpu = checkout.run(documented("python3 scripts/megabuild verify-gpu ~/venv")).ended_with(14)
+    gpu = owner.run(documented("python3 scripts/megabuild verify-gpu ~/venv")).ended_with(14)
     assert "torch cannot be imported" in gpu
 
 

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from pages import documented
 from product import BASE_PYTHON, Place
 
 
-@pytest.fixture
-def venv(checkout: Place) -> None:
-    """``~/venv`` without PyTorch."""
-    at_home = replace(checkout, folder=checkout.home)
-    at_home.run(documented("python3 -m venv venv") + " --clear").succeeded()
-
-
-@pytest.mark.usefixtures("venv")
 @pytest.mark.parametrize(
     "command",
     [
@@ -36,11 +26,14 @@ def venv(checkout: Place) -> None:
     ],
 )
 def test_an_environment_without_pytorch_is_told_so_before_anything_else(
-    checkout: Place, command: str
+    pyg_user: Place, command: str
 ) -> None:
-    text = checkout.run(command).ended_with(4)
+    packages = pyg_user.home / "venv" / "lib"
+    before = sorted(packages.glob("*/site-packages/*"))
+    text = pyg_user.run(command).ended_with(4)
     assert "PyTorch" in text
     assert "hint: " in text
+    assert sorted(packages.glob("*/site-packages/*")) == before
 
 
 @pytest.mark.parametrize(

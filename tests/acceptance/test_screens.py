@@ -61,10 +61,9 @@ def test_no_word_is_broken_at_the_edge(checkout: Place, command: str, columns: i
     assert broken_lines(seen, columns) == []
 
 
-def test_a_hint_s_command_that_is_wider_than_the_terminal_can_be_copied(checkout: Place) -> None:
-    environment = checkout.home / "an-environment-without-pytorch"
-    checkout.run(f"python3 -m venv {environment}").succeeded()
-    seen = look(checkout, f"scripts/install-pyg --python {environment} --plan", 60)
+def test_a_hint_s_command_that_is_wider_than_the_terminal_can_be_copied(pyg_user: Place) -> None:
+    environment = pyg_user.home / "venv"
+    seen = look(pyg_user, f"scripts/install-pyg --python {environment} --plan", 60)
     assert seen.exit_code == 4
     command = f"{environment}/bin/python -m pip install torch"
     assert len(command) > 60

@@ -20,12 +20,14 @@ from filelock import FileLock
 from groundwork import files
 from megabuild.plan.choose_isolation import rehearsal_image
 
-#: The bare root has caches of its own. One rehearsal fills the cache of packed wheels, for which others would wait
-#: unless unit tests came in between; then the longest, so that no worker is left with one of them at the end.
-_FIRST = ("test_bare_debian", "test_first_build", "test_rehearsal")
-_THEN = (
-    "test_rehearsal_isolated", "test_malicious_recipe", "test_backend_packages", "test_build_session",
-    "test_build_extensions",
+#: Files of more than 15 seconds, the longest first, so that no worker is left with one of them at the end. A worker
+#: takes two files at first: the rehearsal comes after the first build, and finds the wheels that the latter has packed.
+_LONGEST = (
+    "test_first_build", "test_bare_tools", "test_without_checkout", "test_rehearsal", "test_malicious_recipe",
+    "test_build_session", "test_backend_packages", "test_checkout", "test_build_extensions", "test_kills", "test_slurm",
+    "test_rehearsal_isolated", "test_render_pyg", "test_render_table", "test_screens", "test_front_door",
+    "test_nvcc_cache", "test_local_channel", "test_attack_tiny", "test_stored_work", "test_environments",
+    "test_installed", "test_other_recipes", "test_folded_output", "test_install_pyg_model",
 )  # fmt: skip
 
 
@@ -35,12 +37,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files, which workers take one by one."""
-    order = {name: number for number, name in enumerate((*_FIRST, "unit", *_THEN))}
-    last = len(order)
-    items.sort(
-        key=lambda item: order.get("unit" if item.path.parent.name == "unit" else item.path.stem, last)
-    )
+    """Order the files, which workers take one by one: unit tests, which take seconds, fill the workers at the end."""
+    order = {name: number for number, name in enumerate(_LONGEST)}
+    others = len(order)
+
+    def place(item: pytest.Item) -> int:
+        is_unit = item.path.parent.name == "unit"
+        return order.get(item.path.stem, others + is_unit)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")

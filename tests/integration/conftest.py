@@ -25,7 +25,7 @@ from megabuild.plan.choose_isolation import rehearsal_image
 _LONGEST = (
     "test_first_build", "test_bare_tools", "test_without_checkout", "test_rehearsal", "test_malicious_recipe",
     "test_build_session", "test_backend_packages", "test_checkout", "test_build_extensions", "test_kills", "test_slurm",
-    "test_rehearsal_isolated", "test_render_pyg", "test_render_table", "test_screens", "test_front_door",
+    "test_render_pyg", "test_render_table", "test_screens", "test_front_door",
     "test_nvcc_cache", "test_local_channel", "test_attack_tiny", "test_stored_work", "test_environments",
     "test_installed", "test_other_recipes", "test_folded_output", "test_install_pyg_model",
 )  # fmt: skip

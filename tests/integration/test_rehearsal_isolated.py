@@ -36,6 +36,7 @@ def containers(podman: Mapping[str, str]) -> str:
     return listed.stdout
 
 
+@pytest.mark.long  # podman's image takes a minute; test_isolation_real.py kills podman's clients
 def test_a_killed_rehearsal_leaves_no_container_and_gives_the_packages_of_the_host(
     tmp_path: Path, podman_image: Mapping[str, str]
 ) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pages import REPOSITORY, documented
@@ -16,7 +19,11 @@ REHEARSE = documented("python3 build-locally.py linux_64_cpu --rehearse")
 
 @pytest.fixture(scope="module")
 def newcomer(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A checkout in which the tests of this file work one after the other."""
+    """A checkout in which the tests of this file work one after the other.
+
+    Only time would be lost without the environment of the shared checkout, whose first start made it, and without the
+    objects and packages of this machine's cache. tests/acceptance/test_bare_debian.py begins with nothing.
+    """
     folder = tmp_path_factory.mktemp("newcomer")
     place = replace(make_place(folder), variables={**checkout.variables})
     # README's own line, with this repository's address
@@ -25,6 +32,11 @@ def newcomer(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place
     clone_with_changes(REPOSITORY, folder / "with-changes")
     for path in (folder / "megabuild", folder / "with-changes"):
         assert (path / "build-locally.py").is_file()
+    shutil.copytree(checkout.folder / ".venv", folder / "with-changes" / ".venv", symlinks=True)
+    cache = Path(os.environ.get("MEGABUILD_CACHE") or Path.home() / ".cache" / "megabuild")
+    cache.mkdir(parents=True, exist_ok=True)
+    (place.home / ".cache").mkdir()
+    (place.home / ".cache" / "megabuild").symlink_to(cache)
     return replace(place, folder=folder / "with-changes")
 
 

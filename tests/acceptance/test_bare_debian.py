@@ -43,12 +43,6 @@ def test_the_first_commands_of_readme_work(machine: BareRoot, repository: Path) 
     assert sorted(path.name for path in machine.home.iterdir() if path.name != "megabuild") == [".cache"]
 
 
-@pytest.mark.parametrize("machine", [SUITE], indirect=True)  # nvcc refuses forky's g++
-def test_wheels_of_pypi_alone_are_enough_for_a_wheel_config(machine: BareRoot) -> None:
-    said = succeed(machine.run("python3", "build-locally.py", "linux_64_cuda132_wheel", "--plan"))
-    assert re.search(r"libtorch .* torch-2\.15\.0-", said)
-
-
 @pytest.mark.long  # minutes
 def test_unit_tests_pass_or_are_skipped_behind_broken_shims(machine: BareRoot) -> None:
     shims = machine.home / "shims"

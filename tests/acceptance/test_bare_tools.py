@@ -136,6 +136,11 @@ def test_uvx_measures_packages_of_pypi(bare: BareRoot, requirements: str) -> Non
         assert f"{requirement}, Python 3.13: " in text
 
 
+def test_wheels_of_pypi_alone_are_enough_for_a_wheel_config(started: BareRoot) -> None:
+    said = succeed(shell(started, "python3 build-locally.py linux_64_cuda132_wheel --plan"))
+    assert re.search(r"libtorch .* torch-2\.15\.0-", said)
+
+
 def test_a_cpu_wheel_config_names_the_ways_around_the_firewall(started: BareRoot) -> None:
     command = documented("python3 build-locally.py linux_64_cpu_wheel -e spline_conv")
     if shell(started, "getent hosts download.pytorch.org").returncode == 0:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -70,12 +71,13 @@ def pyg_user(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place
 
 @pytest.fixture(scope="session")
 def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that ``pip install DIR`` makes of a checkout."""
+    """The wheel that ``pip install DIR`` makes of a checkout; uv makes it in a tenth of the time."""
     folder = _shared(tmp_path_factory, "wheel")
     with _made_once(folder) as is_new:
         if is_new:
             clone_with_changes(REPOSITORY, folder / "megabuild")
-            command = [str(BASE_PYTHON), "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder / "dist")]
+            uv = str(Path(sys.executable).with_name("uv"))
+            command = [uv, "build", "--quiet", "--wheel", "--out-dir", str(folder / "dist")]
             subprocess.run([*command, str(folder / "megabuild")], check=True)
     (wheel,) = (folder / "dist").glob("*.whl")
     return wheel
@@ -87,9 +89,10 @@ def _installed(folder: Path, requirement: str) -> Place:
     environment, empty = folder / "environment", folder / "empty"
     with _made_once(folder) as is_new:
         if is_new:
-            subprocess.run([str(BASE_PYTHON), "-m", "venv", str(environment)], check=True)
-            pip = [str(environment / "bin" / "pip"), "install", "-q", "--disable-pip-version-check"]
-            subprocess.run([*pip, requirement], check=True)
+            # a pip of its own comes with the program, which requires one
+            subprocess.run([str(BASE_PYTHON), "-m", "venv", "--without-pip", str(environment)], check=True)
+            pip = [str(BASE_PYTHON), "-m", "pip", "--disable-pip-version-check", "--python", str(environment)]
+            subprocess.run([*pip, "install", "-q", requirement], check=True)
             add_program(place.programs, "megabuild", environment / "bin" / "megabuild")
             empty.mkdir()
     return replace(place, folder=empty)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from pages import documented
 from product import BASE_PYTHON, Place
 
+#: The programs of the tests' own environment.
+PROGRAMS = Path(sys.executable).parent
 COMMANDS = ("audit", "build", "clean", "configs", "env", "install-pyg", "sizes", "slim", "status", "upload", "verify",
             "verify-gpu", "wheels")  # fmt: skip
 
@@ -21,10 +24,10 @@ def test_help_lists_every_command_with_what_it_does(plain_install: Place, words:
         assert re.search(rf"(?m)^ +{command} +\S.*\S", text), command
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "env create"])
 def test_every_command_has_help_without_the_extra(plain_install: Place, command: str) -> None:
     text = plain_install.run(f"megabuild {command} --help").succeeded()
-    assert "Usage" in text
+    assert f"Usage: megabuild {command} " in text
     if command in ("install-pyg", "sizes", "slim", "verify"):
         assert "Examples" in text
 
@@ -33,6 +36,12 @@ def test_every_command_has_help_without_the_extra(plain_install: Place, command:
 def test_a_shell_completes_the_commands(plain_install: Place, shell: str) -> None:
     source = plain_install.run("megabuild", _MEGABUILD_COMPLETE=f"{shell}_source").succeeded()
     assert "_MEGABUILD_COMPLETE" in source
+    word = "" if shell == "fish" else "1"
+    asked = plain_install.run(
+        "megabuild", _MEGABUILD_COMPLETE=f"{shell}_complete", COMP_WORDS="megabuild ", COMP_CWORD=word
+    )
+    completed = asked.succeeded()
+    assert [command for command in COMMANDS if command not in completed] == []
 
 
 def test_tab_offers_the_commands_and_nothing_else(plain_install: Place) -> None:
@@ -68,43 +77,30 @@ def test_the_extra_adds_environments_and_wheels(conda_install: Place, plain_inst
     assert plain_install.run("megabuild wheels linux_64_cpu_debian").exit_code == 4
 
 
-@pytest.fixture
-def uv(plain_install: Place, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with uv's programs, in an environment of their own."""
-    folder = tmp_path_factory.getbasetemp() / "uv"
-    if not (folder / "bin" / "uvx").exists():
-        plain_install.run(
-            f"{BASE_PYTHON} -m venv {folder} && {folder}/bin/pip install -q uv pipx"
-        ).succeeded()
-    return folder / "bin"
-
-
-def test_uvx_measures_requirements(plain_install: Place, checkout: Place, uv: Path) -> None:
-    answer = plain_install.run(f"{uv}/uvx --from {checkout.folder} megabuild sizes six --json")
+def test_uvx_measures_requirements(plain_install: Place, checkout: Place) -> None:
+    answer = plain_install.run(f"{PROGRAMS}/uvx --from {checkout.folder} megabuild sizes six --json")
     answer.succeeded()
     document = json.loads(answer.output)
     assert "six" in json.dumps(document)
 
 
-def test_uvx_slims_an_environment(plain_install: Place, checkout: Place, uv: Path) -> None:
-    plain_install.run(f"{BASE_PYTHON} -m venv ~/venv && ~/venv/bin/pip install -q zstandard").succeeded()
+def test_uvx_slims_an_environment(plain_install: Place, checkout: Place) -> None:
+    make = f"{PROGRAMS}/uv venv -q --python {BASE_PYTHON} ~/venv"
+    plain_install.run(f"{make} && {PROGRAMS}/uv pip install -q --python ~/venv zstandard").succeeded()
     command = documented("uvx --from DIR megabuild slim ~/venv --arch-list 12.0", {"DIR": checkout.folder})
-    plain_install.run(f"{uv}/{command}").succeeded()
+    plain_install.run(f"{PROGRAMS}/{command}").succeeded()
 
 
-def test_uvx_installs_pyg(plain_install: Place, checkout: Place, uv: Path) -> None:
-    plain_install.run(f"{BASE_PYTHON} -m venv ~/no-torch").succeeded()
-    command = (
-        f"{uv}/uvx --from {checkout.folder} megabuild install-pyg --python ~/no-torch torch_cluster --plan"
-    )
-    text = plain_install.run(command).ended_with(4)
+def test_uvx_installs_pyg(pyg_user: Place) -> None:
+    start = f"{PROGRAMS}/uvx --from {pyg_user.folder} megabuild"
+    text = pyg_user.run(f"{start} install-pyg --python ~/venv torch_cluster --plan").ended_with(4)
     assert "PyTorch" in text
     assert "index" not in text
 
 
-def test_pipx_installs_it(plain_install: Place, checkout: Place, uv: Path, tmp_path: Path) -> None:
+def test_pipx_installs_it(plain_install: Place, checkout: Place, tmp_path: Path) -> None:
     command = documented("pipx install DIR", {"DIR": checkout.folder})
     plain_install.run(
-        f"{uv}/{command}", PIPX_HOME=tmp_path / "pipx", PIPX_BIN_DIR=tmp_path / "bin"
+        f"{PROGRAMS}/uvx {command}", PIPX_HOME=tmp_path / "pipx", PIPX_BIN_DIR=tmp_path / "bin"
     ).succeeded()
     assert "slim" in plain_install.run(f"{tmp_path}/bin/megabuild --help").succeeded()

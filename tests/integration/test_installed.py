@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 import wheels_world as world
 
-from command_line.main import COMMANDS
 from groundwork.machine import machine_platform
 
 #: Nothing of these is loaded by commands that look at an environment of pip's.
@@ -56,25 +54,6 @@ def _uv(*words: str) -> None:
     subprocess.run(["uv", *words, "--quiet"], check=True)
 
 
-@pytest.fixture(scope="module")
-def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of what git knows of: building leaves files behind."""
-    if shutil.which("uv") is None:
-        pytest.skip("uv is not installed")
-    tree = tmp_path_factory.mktemp("tree")
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=repository, capture_output=True, text=True, check=True
-    )
-    for name in listed.stdout.split("\0"):
-        if name.startswith(("scripts/", "src/", "recipe/", ".ci_support/")) or (name and "/" not in name):
-            (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(repository / name, tree / name, follow_symlinks=False)
-    folder = tmp_path_factory.mktemp("dist")
-    _uv("build", "--wheel", "--out-dir", str(folder), str(tree))
-    (built,) = folder.glob("*.whl")
-    return built
-
-
 def _installed(wheel: str, folder: Path) -> Installed:
     environment, empty = folder / "environment", folder / "empty"
     empty.mkdir()
@@ -84,15 +63,15 @@ def _installed(wheel: str, folder: Path) -> Installed:
 
 
 @pytest.fixture(scope="module")
-def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def light(built_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The distribution as ``pip install`` leaves it."""
-    return _installed(str(wheel), tmp_path_factory.mktemp("light"))
+    return _installed(str(built_wheel), tmp_path_factory.mktemp("light"))
 
 
 @pytest.fixture(scope="module")
-def full(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def full(built_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """The distribution with its extra for conda."""
-    return _installed(f"{wheel}[conda]", tmp_path_factory.mktemp("full"))
+    return _installed(f"{built_wheel}[conda]", tmp_path_factory.mktemp("full"))
 
 
 @pytest.fixture(scope="module")
@@ -156,40 +135,11 @@ def test_what_cannot_be_done_here_is_said(light: Installed, words: list[str], co
     )
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_is_completed(light: Installed, shell: str) -> None:
-    assert "_MEGABUILD_COMPLETE" in light.run(environ={"_MEGABUILD_COMPLETE": f"{shell}_source"})
-    words = {"COMP_WORDS": "megabuild ", "COMP_CWORD": "" if shell == "fish" else "1"}
-    completed = light.run(environ={"_MEGABUILD_COMPLETE": f"{shell}_complete", **words})
-    assert not [command for command in COMMANDS if command not in completed]
-
-
-def test_help_is_complete_without_the_extra(light: Installed) -> None:
-    listed = light.run("--help")
-    for command in (*COMMANDS, "env create"):
-        assert f"Usage: megabuild {command} " in light.run(*command.split(), "--help")
-        assert command.split()[0] in listed
-
-
-def test_the_size_of_a_requirement_needs_no_extra(light: Installed) -> None:
-    measured = json.loads(light.run("sizes", "six", "--json"))
-    assert measured["subjects"][0]["packages"][0]["name"] == "six"
-
-
 def test_the_command_that_is_named_installs_the_extra(light: Installed) -> None:
     said = light.run("audit", code=4)
     command = said.partition("hint: run: ")[2].strip()
     assert shlex.split(command)[:4] == [str(light.environment / "bin/python"), "-m", "pip", "install"]
     subprocess.run([*shlex.split(command), "--dry-run", "--quiet"], check=True)
-
-
-def test_uvx_runs_the_commands_that_ask_pip(wheel: Path, light: Installed, tmp_path: Path) -> None:
-    """Its environments have no pip unless megabuild requires one."""
-    environ = {**os.environ, "MEGABUILD_CACHE": str(tmp_path)}
-    start = ["uvx", "--python", sys.executable, "--from", str(wheel), "megabuild"]
-    done = subprocess.run([*start, "sizes", "six", "--json"], env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["subjects"][0]["packages"][0]["name"] == "six"
 
 
 def test_wheels_and_an_environment_are_made_of_a_channel(

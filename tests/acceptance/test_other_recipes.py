@@ -35,12 +35,11 @@ def feedstock(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def place(checkout: Place, feedstock: Path) -> Place:
-    """The shared checkout; objects and packed compilers are in a cache of this test's own folder."""
-    return replace(
-        checkout, variables={**checkout.variables, "MEGABUILD_CACHE": str(feedstock.parent / "cache")}
-    )
+@pytest.fixture(scope="module")
+def place(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The shared checkout; objects and packed compilers are in a cache of these tests' own."""
+    cache = tmp_path_factory.mktemp("cache")
+    return replace(checkout, variables={**checkout.variables, "MEGABUILD_CACHE": str(cache)})
 
 
 def test_configs_are_listed_planned_and_built(place: Place, feedstock: Path) -> None:

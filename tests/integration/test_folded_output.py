@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import re
 import subprocess
@@ -27,6 +28,14 @@ def environ(**more: str) -> dict[str, str]:
 
 def look(words: list[str], columns: int, **more: str) -> Seen:
     return run_on_terminal([*PROGRAM, *words], columns=columns, environ=environ(**more), cwd=ROOT)
+
+
+@functools.cache
+def piped(*words: str) -> subprocess.CompletedProcess[str]:
+    """What a command writes off a terminal."""
+    return subprocess.run(
+        [*PROGRAM, *words], env=environ(), cwd=ROOT, text=True, capture_output=True, check=False
+    )
 
 
 def check_folds(seen: Seen, columns: int) -> None:
@@ -58,12 +67,10 @@ def bare_words(text: str) -> list[str]:
 def test_narrow_terminals_show_whole_words(words: list[str], columns: int) -> None:
     seen = look(words, columns)
     check_folds(seen, columns)
-    piped = subprocess.run(
-        [*PROGRAM, *words], env=environ(), cwd=ROOT, text=True, capture_output=True, check=False
-    )
-    assert seen.exit_code == piped.returncode
+    whole = piped(*words)
+    assert seen.exit_code == whole.returncode
     assert bare_words(seen.text if max(map(len, seen.written)) <= columns else "\n".join(seen.written)) == (
-        bare_words(piped.stdout + piped.stderr)
+        bare_words(whole.stdout + whole.stderr)
     )
 
 
@@ -87,11 +94,6 @@ def test_a_dumb_terminal_gets_folded_lines_without_colours_or_moves() -> None:
     assert len(seen.written) > 2
     wide = look(["build", "linux_64_cpx"], 200, TERM="dumb")
     check_folds(wide, 80)
-
-
-def test_no_color_is_honoured() -> None:
-    seen = look(["build", "linux_64_cpu", "--plan", "--pyg", "none"], 80, NO_COLOR="1")
-    assert not re.search(r"\x1b\[[0-9;]*m", seen.raw)
 
 
 def test_the_seconds_move_while_a_command_waits_for_a_lock(tmp_path: Path) -> None:

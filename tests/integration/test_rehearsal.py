@@ -79,6 +79,7 @@ def rehearsal(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Reh
             output=tmp_path_factory.mktemp("output"),
             cache=cache_folder(os.environ),
             rehearse=True,
+            optimization="0",  # quicker; tests/acceptance/test_first_build.py compiles as users do
             engine=Engine.HOST,
             pythons=tuple(dict.fromkeys([*here[:1], *here[-1:]])),
             cpu_count=len(os.sched_getaffinity(0)),

@@ -16,7 +16,7 @@ from megabuild.configs.config import CONFIG_FOLDER
 from megabuild.configs.provider_name import ProviderName
 from pin_audit.bump_context import BumpContext, Change, ChangeKind, Release, change
 from pin_audit.bump_hashes import hashes
-from pin_audit.bump_requirements import availability, pythons, requirements
+from pin_audit.bump_requirements import availability, new_pythons, pythons, requirements
 from pin_audit.facts import Requirement, Submodule, UpstreamArchs
 from pin_audit.recipe_lines import Line
 from pin_audit.rows import cuda_of_wheel
@@ -171,6 +171,7 @@ STEPS: tuple[Callable[[BumpContext], Iterator[Change]], ...] = (
     requirements,
     availability,
     pythons,
+    new_pythons,
     _cuda,
     _patches,
     _generated,

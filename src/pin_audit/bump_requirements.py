@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from groundwork.errors import ConfigError
 from megabuild.configs.config import python_version
 from pin_audit.bump_context import BumpContext, Change, ChangeKind, Release, change, place_of
-from pin_audit.facts import Newest, Requirement
+from pin_audit.facts import CiPin, Newest, Requirement
 from pin_audit.name_map import names
 from pin_audit.recipe_lines import Line
 from pin_audit.versions import Spec, lowest, newest, within
@@ -140,6 +140,30 @@ def pythons(context: BumpContext) -> Iterator[Change]:
             note = "remove it from conda-forge's rows, with the values zipped with python"
             place = f"{source}: {after.value}"
             yield change(line, _PYTHON, ChangeKind.PERSON, old=line.value, source=place, note=note)
+
+
+def new_pythons(context: BumpContext) -> Iterator[Change]:
+    """Yield the Pythons for which the new release is the first with wheels, unless the matrix has them."""
+    here = _pythons_of_matrix(context.matrix)
+    before = _pythons_of_wheels(context.old)
+    if not here or not before:
+        return
+    *_, last = here.values()
+    known = {*here, *before}
+    source = f"wheels of {context.new.version}"
+    for python in _pythons_of_wheels(context.new):
+        if python not in known:
+            note = "the first release with wheels for it; conda-forge's migration decides when it gets a row"
+            yield change(last, _PYTHON, ChangeKind.PERSON, new=python, source=source, note=note)
+
+
+def _pythons_of_wheels(release: Release) -> list[str]:
+    """Return the Pythons of a release's wheels, ``3.14t`` for a free-threaded one; empty if unread."""
+    pythons: list[str] = []
+    for fact in release.all(CiPin):
+        if fact.name == _PYTHON and fact.shipped:
+            pythons += fact.value.split(", ")
+    return pythons
 
 
 def _pythons_of_matrix(matrix: Iterable[Line]) -> dict[str, Line]:

@@ -114,7 +114,10 @@ def test_this_repository_by_its_snapshots(changes: Callable[..., Any], repositor
     assert (triton["old"], triton["new"], triton["kind"]) == ("3.7.1", "~=3.9.0", "for a person")
     assert triton["note"].startswith("conda-forge has none newer than 3.7.1, read on 2026-06-19: without it")
     assert found["sha256"][0]["new"] == ""  # nobody published one: not guessed
-    assert [one["old"] for one in found["python"] if one["old"]] == ["3.10.* *_cpython"]
+    pythons = {one["old"] or one["new"]: one for one in found["python"]}
+    assert list(pythons) == ["3.10.* *_cpython", "3.15", "3.15t"]
+    assert {one["kind"] for one in pythons.values()} == {"for a person"}
+    assert (pythons["3.15"]["source"], "migration" in pythons["3.15"]["note"]) == ("wheels of 2.15.0", True)
     of_wheels = [(lines[one["line"] - 1].split("#")[0], one["new"]) for one in found["Requires-Python"]]
     assert of_wheels == [('  - ">=3.10"                    ', ">=3.11")] * 2
     assert "python scripts/megabuild configs --write" in {one["note"] for one in found["generated"]}

@@ -76,6 +76,18 @@ def test_a_config_of_wheels_has_the_pythons_that_its_release_supports(repository
     assert {config.variant["is_python_min"][:2] for config in oldest.values()} == {("true", "false")}
 
 
+def test_the_row_of_the_next_python_is_a_comment_away(copy: Path) -> None:
+    path = copy / MATRIX_FILE
+    row = "  # - 3.15.* *_cp315"
+    text = path.read_text(encoding="utf-8")
+    assert row in text
+    path.write_text(text.replace(row, row.replace("# ", "", 1)), encoding="utf-8")
+    matrix.write(copy)
+    for name in available(copy):
+        config = load(copy, name)
+        assert ("3.15" in config.pythons) == (config.provider is ProviderName.CONDA_FORGE)
+
+
 def test_what_was_not_generated_is_neither_deleted_nor_reported(copy: Path) -> None:
     folder = copy / CONFIG_FOLDER
     mine = (folder / "linux_64_cpu.yaml").read_text().replace("3.7.1", "3.8.0")

@@ -8,7 +8,7 @@ source "$RECIPE_DIR/backend.sh"
 clean() { rm -rf build/lib.* build/bdist.* build/temp.* dist torch.egg-info build/shared-with-libtorch.txt; }
 # Files of the previous Python, which setup.py would pack.
 clean
-rm -f torch/_C.*.so functorch/_C.*.so functorch/_C*.so
+rm -f torch/_*.so functorch/_C*.so
 
 phase swap
 # The swap changes the tree's configuration: without this file, a later staging run configures the tree from scratch.

@@ -46,8 +46,8 @@ def downloads(build: Path) -> list[str]:
 
 
 def binaries(torch: Path) -> list[Path]:
-    """Return PyTorch's libraries, Python modules and programs."""
-    candidates = [*torch.glob("lib/*.so*"), *torch.glob("_C*.so"), *torch.glob("bin/*")]
+    """Return PyTorch's libraries, Python modules (from 2.13 on, CMake makes _C and _nccl_ep) and programs."""
+    candidates = [*torch.glob("lib/*.so*"), *torch.glob("_*.so"), *torch.glob("bin/*")]
     return sorted(filter(is_binary, candidates))
 
 
@@ -118,8 +118,8 @@ def lay_out(sources: Path, torch: Path, view: Path) -> None:
 
 
 def broken(sources: Path, torch: Path) -> Iterator[str]:
-    """Yield an error line if torch cannot be imported, and for each library that cannot be loaded."""
-    libraries = [path for path in binaries(torch) if path.parent.name == "lib"]
+    """Yield an error line if torch cannot be imported, and for each library or module that cannot be loaded."""
+    libraries = [path for path in binaries(torch) if path.parent.name == "lib" or is_for_this_python(path)]
     if not any((torch / f"_C{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
         suffix = "dylib" if sys.platform == "darwin" else "so"
         sys.meta_path.insert(0, StagedC(torch / "lib" / f"libtorch_python.{suffix}"))
@@ -133,6 +133,11 @@ def broken(sources: Path, torch: Path) -> Iterator[str]:
     for library in libraries:
         if not OPENED_LATER.fullmatch(library.name) and not is_loadable(library):
             yield f"{library} cannot be loaded"
+
+
+def is_for_this_python(module: Path) -> bool:
+    """Return whether the running Python would import a module: the tree may have another Python's, too."""
+    return module.name.endswith(EXTENSION_SUFFIXES[0])
 
 
 def import_fault() -> str:

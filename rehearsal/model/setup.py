@@ -1,4 +1,4 @@
-"""Build the model as PyTorch's own setup.py up to 2.13 builds PyTorch.
+"""Build the model as PyTorch's own setup.py up to 2.13 builds PyTorch. From 2.13 on CMake builds torch._C.
 
 ``python setup.py build`` configures into ``build/`` if there is no ``CMakeCache.txt`` yet, compiles, and installs
 below ``torch/``; then setuptools packs these files. ``--cmake-only`` stops after configuring.
@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import setuptools.command.build_ext
-from setuptools import Extension, find_packages, setup
+from setuptools import Distribution, Extension, find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 os.chdir(ROOT)
@@ -22,7 +23,9 @@ sys.path.insert(0, str(ROOT))
 from tools.generate_torch_version import get_torch_version  # noqa: E402
 from tools.setup_helpers.cmake import CMake  # noqa: E402
 
-PACKAGE_DATA = ["bin/*", "lib/*.so*", "lib/*.dylib*", "include/**/*.h", "share/cmake/**/*.cmake"]
+#: The modules that CMake builds from 2.13 on; those of another Python have another name.
+MODULES = [f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}" for name in ("_C", "_nccl_ep")]
+PACKAGE_DATA = [*MODULES, "bin/*", "lib/*.so*", "lib/*.dylib*", "include/**/*.h", "share/cmake/**/*.cmake"]
 REQUIREMENTS = ["filelock", "typing-extensions>=4.10.0", "sympy", "networkx", "jinja2", "fsspec"]
 REQUIREMENTS += ['setuptools ; python_version >= "3.12"']
 #: Commands that need only metadata.
@@ -33,7 +36,7 @@ class build_ext(setuptools.command.build_ext.build_ext):  # type: ignore[misc]
     """Takes the functorch module from CMake's install folder instead of compiling it."""
 
     def build_extensions(self) -> None:
-        """Copy the functorch module, then build the stub ``torch._C``."""
+        """Copy the functorch module, then build the stub ``torch._C`` of releases before 2.13."""
         for extension in list(self.extensions):
             if extension.name == "functorch._C":
                 target = Path(self.get_ext_fullpath(extension.name))
@@ -43,18 +46,39 @@ class build_ext(setuptools.command.build_ext.build_ext):  # type: ignore[misc]
         super().build_extensions()
 
 
+class PlatformDistribution(Distribution):  # type: ignore[misc]
+    """A distribution for one platform, also if setuptools compiles nothing."""
+
+    def has_ext_modules(self) -> bool:
+        """Return True: CMake has built the modules."""
+        return True
+
+
 def extensions(options: dict[str, str]) -> list[Extension]:
-    """Return the modules for a tree with these CMake cache entries: the stub torch._C, and functorch if it is on."""
+    """Return the modules that setup.py builds or copies, for a tree with these CMake cache entries."""
+    found = []
+    if not is_on(options, "MODULES_BY_CMAKE"):
+        found.append(stub())
+    if is_on(options, "BUILD_FUNCTORCH"):
+        found.append(Extension("functorch._C", sources=[]))
+    return found
+
+
+def is_on(options: dict[str, str], name: str) -> bool:
+    """Return whether a CMake cache entry is true."""
+    return options.get(name, "OFF").upper() in {"1", "ON", "YES", "TRUE", "Y"}
+
+
+def stub() -> Extension:
+    """Return torch._C, which calls libtorch_python."""
     origin = "@loader_path" if sys.platform == "darwin" else "$ORIGIN"
-    stub = Extension(
+    return Extension(
         "torch._C",
         sources=["torch/csrc/stub.c"],
         libraries=["torch_python"],
         library_dirs=[str(ROOT / "torch" / "lib")],
         extra_link_args=[f"-Wl,-rpath,{origin}/lib"],
     )
-    functorch = options.get("BUILD_FUNCTORCH", "OFF").upper() in {"1", "ON", "YES", "TRUE", "Y"}
-    return [stub, *([Extension("functorch._C", sources=[])] if functorch else [])]
 
 
 def main() -> None:
@@ -80,6 +104,7 @@ def main() -> None:
         packages=find_packages(exclude=["tools", "tools.*"]),
         package_data={"torch": PACKAGE_DATA},
         ext_modules=extensions(cmake.cache_entries()),
+        distclass=PlatformDistribution,
         cmdclass={"build_ext": build_ext},
         entry_points={"console_scripts": ["torchrun = torch.distributed.run:main"]},
     )

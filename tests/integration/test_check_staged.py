@@ -14,6 +14,13 @@ import pytest
 from audit_site import serving
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipe"
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+#: As torch/csrc/stub.c
+STUB = (
+    "#include <Python.h>\nPyObject *initModule(void);\nPyObject *PyInit__C(void) { return initModule(); }\n"
+)
+#: torch._nccl_ep, which torch imports only when it needs it
+NCCL_EP = "int @(void); int PyInit__nccl_ep(void) { return @(); }\n"
 #: torch._C, and what torch/csrc/stub.c calls
 MODULE = """\
 #include <Python.h>
@@ -54,6 +61,48 @@ def tree(tmp_path: Path) -> Path:
     (lib.parent / "_C").mkdir()  # of stubs, which Python would take for a namespace
     (tmp_path / "prefix" / "lib").mkdir(parents=True)
     return tmp_path / "tree"
+
+
+@pytest.fixture
+def built_by_cmake(tree: Path) -> Path:
+    """The tree of 2.13, in which CMake has made the modules: those of this Python, and one that another Python left."""
+    torch = tree / "torch"
+    flags = f"-I{sysconfig.get_path('include')} -L{torch / 'lib'} -Wl,-rpath,$ORIGIN/lib".split()
+    compiled(torch / f"_C{SUFFIX}", STUB, *flags, "-ltorch_python")
+    compiled(torch / f"_nccl_ep{SUFFIX}", NCCL_EP.replace("@", "c10"), *flags, "-lc10")
+    compiled(torch / "_nccl_ep.cpython-39-x86_64-linux-gnu.so", NCCL_EP.replace("@", "of_another_python"))
+    return tree
+
+
+def test_modules_that_cmake_has_built_are_imported_and_loaded(built_by_cmake: Path, tmp_path: Path) -> None:
+    torch = built_by_cmake / "torch"
+    for name, folders in (
+        ("libraries", (torch, tmp_path / "prefix")),
+        ("import", (built_by_cmake, torch)),
+    ):
+        assert check(name, *folders).returncode == 0, check(name, *folders).stderr
+
+
+@pytest.mark.parametrize("module", ["_C", "_nccl_ep"])
+def test_each_fault_of_a_module_that_cmake_has_built_is_found(
+    module: str, built_by_cmake: Path, tmp_path: Path
+) -> None:
+    torch, prefix = built_by_cmake / "torch", tmp_path / "prefix"
+    path = torch / f"{module}{SUFFIX}"
+    flags = f"-I{sysconfig.get_path('include')} -L{torch / 'lib'} -Wl,-rpath,$ORIGIN/lib".split()
+    sound = {"_C": STUB, "_nccl_ep": NCCL_EP.replace("@", "c10")}[module]
+    driver = compiled(prefix / "lib" / "stubs" / "libcuda.so", "", "-Wl,-soname,libcuda.so.1")
+    other = compiled(tmp_path / "elsewhere" / "libnccl_ep.so", "", "-Wl,-soname,libnccl_ep.so.0")
+    for library, named in ((driver, "libcuda.so.1"), (other, "libnccl_ep.so.0")):
+        compiled(path, sound, *flags, "-ltorch_python", "-lc10", str(library))
+        done = check("libraries", torch, prefix)
+        assert (done.returncode, f"{path} needs {named}" in done.stderr) == (1, True), done.stderr
+    compiled(path, sound.replace("initModule", "absent").replace("c10", "absent"), *flags)
+    done = check("import", built_by_cmake, torch)
+    assert (done.returncode, "undefined symbol: absent" in done.stderr) == (1, True), done.stderr
+    path.write_bytes(path.read_bytes()[:64])  # a link that a full disk ended
+    done = check("import", built_by_cmake, torch)
+    assert (done.returncode, path.name in done.stderr) == (1, True), done.stderr
 
 
 def test_a_sound_tree_passes(tree: Path, tmp_path: Path) -> None:

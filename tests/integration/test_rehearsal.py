@@ -32,7 +32,7 @@ from megabuild.status.status import Status, script_lines
 
 CONFIG = "linux_64_cuda130"
 #: Folders of objects that know of Python.
-PYTHON_SIDE = ("torch_python.dir", "nnapi_backend.dir", "functorch.dir")
+PYTHON_SIDE = ("torch_python.dir", "nnapi_backend.dir", "functorch.dir", "_C.dir", "_nccl_ep.dir")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,23 @@ def test_every_output_is_there_is_what_the_plan_said_and_was_tested(rehearsal: R
     }
     assert {text.split()[1] for text in rehearsal.sentences if ": tested in" in text} == set(names)
     check_owners(archive.read(Path(row.path)) for row in rehearsal.summary.packages)
+
+
+def test_cmake_builds_the_modules_of_2_13_for_each_python(rehearsal: Rehearsal) -> None:
+    """torch._C, and with CUDA _nccl_ep: the swap takes them for bindings, and a package has its own Python's only."""
+    for row in rehearsal.summary.packages:
+        if row.package.name == "pytorch":
+            files = archive.read(Path(row.path)).files
+            modules = sorted(name for name in files if re.fullmatch(r".*/torch/_\w+\.[^/]*\.so", name))
+            number = row.package.build_string.split("_py")[1].split("_")[0]
+            assert [re.sub(r".*/torch/|-x86_64.*", "", name) for name in modules] == [
+                f"_C.cpython-{number}", f"_nccl_ep.cpython-{number}"
+            ]  # fmt: skip
+    swapped = [python for python in rehearsal.pythons if python != "3.12"]
+    for python in swapped:
+        printed = [line for line in rehearsal.lines if line.startswith(f"pytorch {python}: ")]
+        for module in ("_C", "_nccl_ep"):
+            assert any(f"torch/CMakeFiles/{module}.dir/" in line for line in printed), module
 
 
 def test_both_linalg_flavours_come_from_one_staging_and_are_tested_with_pytorch(rehearsal: Rehearsal) -> None:

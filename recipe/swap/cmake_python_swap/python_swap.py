@@ -28,7 +28,8 @@ from .python_entries import Change, EntriesError
 from .python_facts import InterpreterError, PythonFacts, ask
 
 # The CMake targets that are compiled once per Python. A target that is not in this list counts as core.
-# _nccl_ep is an extension module like _C, with CUDA, since 2.13 (from pytorch#189388; not seen in a real graph yet).
+# CMake makes _C from 2.13 on (pytorch#180243), and with CUDA's USE_NCCL_EP _nccl_ep (#187366), which the wheels of 2.13
+# to 2.15 leave out.
 PYTHON_TARGETS = frozenset({"torch_python", "functorch", "nnapi_backend", "_C", "_nccl_ep"})
 SHOWN = 20
 _NINJA = "Ninja"  # CMake's name of its generator

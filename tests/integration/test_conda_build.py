@@ -164,6 +164,17 @@ def test_the_linter_has_nothing_to_say(recipe: str) -> None:
 
 
 @with_conda_smithy
+@pytest.mark.parametrize(
+    "folder", [path.parent for path in ROOT.glob("contrib/pyg-feedstocks/*/recipe.yaml")]
+)
+def test_the_linter_has_nothing_to_say_of_a_recipe_for_a_feedstock(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "recipe")  # with copies of the files that links name
+    (tmp_path / "conda-forge.yml").write_text("conda_build_tool: rattler-build\n")
+    said = run("recipe-lint", "recipe", cwd=tmp_path)
+    assert said.splitlines()[-1] == "recipe is in fine form"
+
+
+@with_conda_smithy
 @pytest.mark.skipif(not PINNING, reason="CONDA_FORGE_PINNING names no pinning")
 def test_a_rerender_leaves_our_files_and_its_configs_are_built_as_ours(tmp_path: Path) -> None:
     clone = tmp_path / "clone"

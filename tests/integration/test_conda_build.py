@@ -16,7 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import plain_engine
@@ -26,7 +26,7 @@ from rehearsing import rehearse
 
 from cuda_code.elf_file import ElfFile
 from megabuild.configs import matrix
-from megabuild.configs.config import available, load, recipe_of
+from megabuild.configs.config import Config, available, load, recipe_of
 from megabuild.configs.render import render
 from megabuild.engine.reproducible import normalise
 
@@ -34,6 +34,12 @@ ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ.get("MEGABUILD_TEST_CONDA_BUILD", "")
 CONFIG = "linux_64_cuda130"
 PINNING = os.environ.get("CONDA_FORGE_PINNING", "")
+#: The configs for Linux of pytorch-cpu-feedstock at 74dd3d46, by its .ci_support.
+LIVE = sorted([
+    *(("linux-64", cuda, blas, "sbsa") for cuda in ("CPU", "12.9", "13.0") for blas in ("mkl", "generic")),
+    *(("linux-aarch64", cuda, "generic", "sbsa") for cuda in ("CPU", "12.9", "13.0")),
+    ("linux-aarch64", "12.9", "generic", "tegra"),
+])  # fmt: skip
 RECIPES = (
     "recipe",
     "recipe/wheel",
@@ -183,7 +189,10 @@ def test_a_rerender_leaves_our_files_and_its_configs_are_built_as_ours(tmp_path:
     changed = git(clone, "diff", "--name-only", "--diff-filter=MD", "HEAD").split()
     assert set(changed) == {f".ci_support/{name}.yaml" for name in matrix.generate(clone)}
     theirs = set(available(clone))
-    assert any(name.startswith("linux_64_blas_implmklcuda_compiler_version13.") for name in theirs)
+    assert linux_configs(load(clone, name) for name in theirs) == LIVE, "as the feedstock has"
+    workflow = (clone / ".github" / "workflows" / "conda-build.yml").read_text()
+    assert "namespace-profile-16cpu-on-linux-64" in workflow
+    assert "ubuntu-latest" not in workflow
     platforms = {load(clone, name).platform for name in theirs}
     assert platforms == set(matrix.PLATFORMS), "and no win-64"
     matrix.write(clone)
@@ -194,6 +203,16 @@ def test_a_rerender_leaves_our_files_and_its_configs_are_built_as_ours(tmp_path:
         config = load(clone, name)
         packages = [one for one in render(config, recipe_of(clone, config)) if not one.skipped]
         assert len(packages) == (9 if config.cuda_version else 7), name
+
+
+def linux_configs(configs: Iterable[Config]) -> list[tuple[str, ...]]:
+    """Return platform, CUDA, BLAS and kind of ARM machine of configs for Linux, sorted."""
+    found = []
+    for config in configs:
+        if config.platform.startswith("linux"):
+            machine = config.variant.get("arm_variant_type", ("sbsa",))
+            found.append((config.platform, config.cuda_version or "CPU", config.blas, *machine))
+    return sorted(found)
 
 
 def run(*words: str, cwd: Path) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kept_names import pyg_recipes
 from packaging.version import Version
-from rattler_build import PlatformConfig, RenderConfig, Stage0Recipe, VariantConfig
+from rattler_build import PlatformConfig, RenderConfig, RenderedVariant, Stage0Recipe, VariantConfig
 from ruamel.yaml import YAML
 
 from groundwork.errors import ConfigError
@@ -36,14 +36,28 @@ def test_recipes_choose_the_arch_list_that_the_matrix_has(
         assert names[0] == names[1]
 
 
-def scripts_are_told(config: Config, recipe: Path) -> set[str]:
-    """Return the arch lists that build scripts get."""
+def variants(config: Config, recipe: Path) -> list[RenderedVariant]:
+    """Render a recipe, as conda-smithy has rattler-build do."""
     values = VariantConfig(config.as_written(config.variant), [list(group) for group in config.zip_keys])
     target = PlatformConfig(
         target_platform=config.platform, build_platform=config.platform, host_platform=config.platform
     )
-    rendered = Stage0Recipe.from_file(recipe).render(values, RenderConfig(target))
-    scripts = [variant.recipe.to_dict()["build"]["script"] for variant in rendered]
+    return Stage0Recipe.from_file(recipe).render(values, RenderConfig(target))
+
+
+@pytest.mark.parametrize("name", ["cpu", "cuda129", "cuda129_tegra", "cuda130"])
+def test_every_package_for_arm_uses_the_key_by_which_conda_smithy_separates_tegra(
+    name: str, repository: Path
+) -> None:
+    """conda-smithy makes configs by the keys that all outputs use; else sbsa and tegra would share a config."""
+    config = load(repository, f"linux_aarch64_{name}")
+    for made in variants(config, repository / "recipe" / "recipe.yaml"):
+        assert {"arm_variant_type", "cuda_compiler_version"} <= set(made.variant), made.recipe.package.name
+
+
+def scripts_are_told(config: Config, recipe: Path) -> set[str]:
+    """Return the arch lists that build scripts get."""
+    scripts = [variant.recipe.to_dict()["build"]["script"] for variant in variants(config, recipe)]
     return {
         script["env"]["torch_cuda_arch_list"]
         for script in scripts

@@ -100,6 +100,21 @@ def test_conda_smithy_renders_what_the_matrix_has_and_leaves_our_files(repositor
         assert not os.path.lexists(repository / name), name
 
 
+def test_a_rerender_has_the_migrations_and_the_runners_of_the_live_feedstock(repository: Path) -> None:
+    """Without cuda130 there is no CUDA 13, without arm_variant_type no Tegra; GitHub's runners stop after 6 hours."""
+    migrations = {path.stem for path in (repository / ".ci_support" / "migrations").iterdir()}
+    live = {"absl_grpc_proto_26Q2", "arm_variant_type", "cuda130", "pybind11_abi11", "python314"}
+    assert migrations == live
+    linux, osx = "namespace-profile-16cpu-on-linux-64", "namespace-profile-12cpu-on-osx-arm64"
+    labels = {platform: own(repository, platform)["github_actions_labels"] for platform in CONFIGS}
+    expected = {platform: linux if platform.startswith("linux") else osx for platform in CONFIGS}
+    assert {platform: list(values) for platform, values in labels.items()} == {
+        platform: [label] for platform, label in expected.items()
+    }
+    for page in ("contrib/github/megabuild.yml", "docs/ci.md"):
+        assert linux in (repository / page).read_text(encoding="utf-8"), page
+
+
 def test_the_licence_stands_a_rerender(repository: Path) -> None:
     """conda-smithy removes a root file LICENSE, through links, and writes LICENSE.txt unless told not to."""
     root, packed = repository / "LICENSE.txt", repository / "recipe" / "LICENSE"

@@ -39,7 +39,9 @@ _REQUIRES_PYTHON = "torch_requires_python"
 #: alphabetical order. This key puts staging's Python first, whose objects already exist.
 _FURTHER = "further_python"
 #: Keys that conda-forge does not pin, and one whose pin there is too old for PyTorch.
-_OWN = re.compile(r"torch_.*|triton_version|pyg_.*|blas_impl|provider|MACOSX_SDK_VERSION")
+_OWN = re.compile(
+    r"torch_.*|triton_version|pyg_.*|blas_impl|provider|github_actions_labels|MACOSX_SDK_VERSION"
+)
 _SELECTORS = {
     "linux": {"linux-64", "linux-aarch64"},
     "osx": {"osx-64", "osx-arm64"},

@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -207,15 +208,35 @@ def is_running(pid: int, since: float) -> bool:
 
 def tree_memory(root: int) -> int:
     """Return the resident bytes of a process and its descendants, from proc(5); 0 without /proc."""
-    queue = [str(root)]
     pages = 0
-    while queue:
-        process = _PROC / queue.pop()
+    for process in _process_tree(root):
         with contextlib.suppress(OSError, ValueError, IndexError):  # the process ended meanwhile
             pages += int((process / "statm").read_bytes().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def tree_cpu(root: int) -> float:
+    """Return the CPU seconds of a process, its descendants, and those that ended, from proc(5); 0 without /proc.
+
+    A process that ends adds its time to that of its parent.
+    """
+    ticks = 0
+    for process in _process_tree(root):
+        with contextlib.suppress(OSError, ValueError):  # the process ended meanwhile
+            fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+            ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _process_tree(root: int) -> Iterator[Path]:
+    """Yield the folders in /proc of a process and its descendants."""
+    queue = [str(root)]
+    while queue:
+        process = _PROC / queue.pop()
+        yield process
+        with contextlib.suppress(OSError):  # the process ended meanwhile
             for thread in os.listdir(process / "task"):
                 queue += (process / "task" / thread / "children").read_text().split()
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def kernel_kills(vmstat: Path = _VMSTAT, cgroup: Path = _CGROUP, own: Path = _OWN_GROUPS) -> int | None:

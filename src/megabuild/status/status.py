@@ -22,6 +22,7 @@ from groundwork.machine import disk_free, measure, tree_memory
 from groundwork.progress import WARNING, Preparing
 from megabuild.status import record as state_file
 from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
+from megabuild.status.recorder import HistoryRecorder
 
 PHASE = 15
 logging.addLevelName(PHASE, "PHASE")
@@ -84,8 +85,8 @@ class Task(AbstractContextManager["Task"]):
     def idle(self) -> None:
         """End the phase, if there is one."""
         with self._status.lock:
-            record = self._status.record
-            record.activities = [row for row in record.activities if row is not self._activity]
+            if self._activity is not None:
+                self._status.end_activity(self._activity)
             self._activity = None
 
 
@@ -104,14 +105,16 @@ class Status:
         self._expected = 0.0
         self._began = monotonic()
         self._preparing: dict[str, Task] = {}
+        machine = measure()
         self.record = RunRecord(
             config=config,
             began=time.time(),
             pid=os.getpid(),
             process_began=psutil.Process().create_time(),
             host=socket.gethostname(),
-            memory_most=measure().memory,
+            memory_most=machine.memory,
         )
+        self._history = HistoryRecorder(folder, self.record.began, machine)
 
     def plan(self, packages: Mapping[str, bool], expected: float = 0.0) -> None:
         """Set the packages (whether each exists, by file name) and the expected seconds, 0 if unknown.
@@ -134,6 +137,14 @@ class Status:
     def task(self, name: str, *, level: int = logging.DEBUG) -> Task:
         """Return a row of the status; its phases are logged at ``level``."""
         return Task(self, name, level)
+
+    def end_activity(self, activity: Activity) -> None:
+        """Remove an activity, and keep its phase in the history; none is left after the end of the run."""
+        activities = self.record.activities
+        left = [row for row in activities if row is not activity]
+        if len(left) < len(activities):
+            self._history.add_phase(activity.task, activity.what, activity.since)
+        self.record.activities = left
 
     def set_packages(self, file_names: Iterable[str], state: PackageState) -> None:
         """Set the state of packages; a final state only changes to published."""
@@ -197,6 +208,8 @@ class Status:
             left = self._expected - self.seconds
             now.seconds_left = left if left > 0 else None
             self._write()
+            if not self.keeps_file:
+                self._history.tick(now.memory)
         self.watch()
 
     def beat(self) -> None:
@@ -211,10 +224,13 @@ class Status:
             now.status = status
             now.error = error
             now.exit_code = exit_code
-            now.activities = []
+            for activity in now.activities:
+                self.end_activity(activity)
             now.seconds_left = None
             now.updated = now.began + seconds
             self._write()
+            if not self.keeps_file:
+                self._history.write()
 
     def _write(self) -> None:
         if not self.keeps_file:

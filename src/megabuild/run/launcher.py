@@ -1,4 +1,7 @@
-"""Writes the compiler launcher, which adds the object cache, and the gate, which limits parallel heavy compiles."""
+"""Writes the compiler launcher, which adds the object cache, and the gate, which limits parallel heavy compiles.
+
+The gate also notes every compile that the cache cannot replace, for the picture of the run (:mod:`megabuild.timeline`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shlex
 from pathlib import Path
 
 from groundwork import files
+from megabuild.engine.compile_notes import NOTES
 
 COMPILER_LAUNCHER = "compiler-launcher"
 HEAVY_GATE = "heavy-gate"
@@ -29,10 +33,12 @@ case "${{MEGABUILD_LAUNCHED:-}}" in xx*) exec "$@" ;; esac
 MEGABUILD_LAUNCHED="x${{MEGABUILD_LAUNCHED:-}}"
 export MEGABUILD_LAUNCHED
 gate={gate}
-command -v "$program" >/dev/null 2>&1 || exec "$gate" "$@"
+# A line without an object: from this second on, objects without a note of the gate are from the cache.
+begin_notes() {{ [ -e {notes} ] || echo "$(date +%s)" 2>/dev/null >>{notes}; }}
+command -v "$program" >/dev/null 2>&1 || {{ begin_notes; exec "$gate" "$@"; }}
 case "${{program##*/}}" in
     # only compilers that really run wait for memory: ccache calls its prefix after a miss, and does not hash it
-    ccache*) CCACHE_PREFIX=$gate ;;
+    ccache*) begin_notes; CCACHE_PREFIX=$gate ;;
     *) exec "$program" "$@" ;;  # no gate: a server that it leaves running would keep the slot
 esac
 CCACHE_DIR={folder}
@@ -45,13 +51,18 @@ exec "$program" "$@"
 """
 _GATE = """\
 #!/bin/sh
-# Runs every compiler that the cache cannot replace; a heavy object first waits for a slot. The compiler inherits the
-# slot's lock, which the kernel frees when the compiler's last process ends, even if it was killed.
+# Runs every compiler that the cache cannot replace, and notes its object; a heavy object first waits for a slot. The
+# compiler inherits the slot's lock, which the kernel frees when its last process ends, even if it was killed.
 slots={slots}
 heavy=
+object=
+before=
 for word; do
     case $word in {heavy}) heavy=$slots ;; esac
+    case $before in -o) object=$word ;; esac
+    before=$word
 done
+[ -z "$object" ] || echo "$(date +%s) $object" 2>/dev/null >>{notes}
 [ -n "$heavy" ] && command -v flock >/dev/null && (: >>{locks}/heavy-1) 2>/dev/null || exec "$@"
 while :; do
     for slot in $slots; do
@@ -77,6 +88,7 @@ def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0
         "size": os.environ.get("CCACHE_MAXSIZE", "") or "20G",
         "slots": " ".join(str(number + 1) for number in range(heavy_jobs)),
         "locks": f"{inside}/tmp",
+        "notes": f"{inside}/{NOTES}",
     }
     words = {name: shlex.quote(value) for name, value in values.items()}
     words["heavy"] = "|".join(f"{pattern}.cu.o" for pattern in _HEAVY)

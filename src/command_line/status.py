@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -15,8 +15,10 @@ from command_line.parameters import command
 from command_line.progress_display import moving_lines, named_lines, redraw
 from command_line.root import output_folder
 from command_line.run_command import Invocation
-from groundwork.option_fields import argument, switch
+from groundwork.errors import UsageError
+from groundwork.option_fields import argument, option, switch
 from groundwork.result import Result
+from groundwork.text import display
 from megabuild.status.reading import RunState, Standing, read_run_state, run_names
 from megabuild.status.show import status_result
 
@@ -24,7 +26,16 @@ EXAMPLES = """
 {prog}                         every config that was built
 {prog} linux_64_cpu_debian     with its rehearsals and other releases
 {prog} linux_64_cpu --follow   until it ends, with its exit code
+{prog} --page time.html        a picture of where the time went
 """
+
+
+def parse_page(text: str) -> Path:
+    """Return the path of a page. Raises UsageError: It cannot be a file."""
+    path = Path(text)
+    if not path.name or path.is_dir():
+        raise UsageError(f"--page {text}: not a file", "pass the name of a file: --page time.html")
+    return path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +46,10 @@ class StatusOptions:
     follow: bool = switch(
         "Show", "--follow", "-f", help="Wait until the runs have ended; exit with the run's code."
     )
+    page: Path | None = option(
+        "Show", "--page", metavar="FILE", typed=str, convert=parse_page,
+        help="Also write a picture of where the time went, as one HTML page.",
+    )  # fmt: skip
     output: str | None = builds_folder()
 
 
@@ -44,8 +59,8 @@ class StatusOptions:
 def status(invocation: Invocation, options: StatusOptions) -> Result:
     """Show the progress or the result of each CONFIG's last run.
 
-    Without CONFIG, it shows every run. CONFIG may be a pattern. status never locks or writes files: it works during a
-    run, for other users, and after kill -9.
+    Without CONFIG, it shows every run. CONFIG may be a pattern. status never locks files, and writes only FILE: it
+    works during a run, for other users, and after kill -9.
     """
     parent = output_folder(options.output)
     folders = [parent / name for name in run_names(parent, options.configs)]
@@ -55,7 +70,15 @@ def status(invocation: Invocation, options: StatusOptions) -> Result:
         runs = _follow(folders, Console(stderr=invocation.json, soft_wrap=True))
     else:
         runs = [read_run_state(folder) for folder in folders]
-    return status_result(runs, time.time(), followed=options.follow)
+    now = time.time()
+    result = status_result(runs, now, followed=options.follow)
+    if options.page is None:
+        return result
+    # imported late: it needs an extra
+    from megabuild.timeline.page import write_page
+
+    write_page(runs, options.page, now)
+    return replace(result, lines=[*result.lines, "", f"page: {display(options.page)}"])
 
 
 def _running(folders: Sequence[Path]) -> list[Path]:

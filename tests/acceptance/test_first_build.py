@@ -87,6 +87,15 @@ def test_status_shows_the_finished_run(rehearsed: Place) -> None:
     )
 
 
+def test_a_page_shows_where_the_time_went(rehearsed: Place) -> None:
+    rehearsed.run(documented("python3 scripts/megabuild status --page time.html")).succeeded()
+    page = (rehearsed.folder / "time.html").read_text(encoding="utf-8")
+    assert "linux_64_cpu-rehearsal" in page
+    assert re.search(r"cores idled: .* Longest step: \S+, ", re.sub(r"<[^>]*>|\s+", " ", page))
+    assert "libtorch: compile" in page
+    assert re.search(r"\d+ (?:compiled|from the object cache), ", page)
+
+
 def test_a_broken_source_is_named_and_mended(rehearsed: Place) -> None:
     rehearsed.run(
         documented("echo '#error broken on purpose' >> rehearsal/model/c10/core/Device.cpp")

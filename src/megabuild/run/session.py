@@ -20,6 +20,7 @@ from megabuild.run.summary import LATEST, ResultStatus, Summary
 from megabuild.run.work_folders import remove_work
 from megabuild.status.record import RunStatus
 from megabuild.status.status import Status, logger
+from megabuild.timeline.kept_files import keep_steps
 
 
 def execute(outlook: Outlook, status: Status) -> Summary:
@@ -115,7 +116,10 @@ def locked(options: Options) -> contextlib.AbstractContextManager[object]:
 def remove_trees(options: Options) -> int:
     """Remove a finished config's compiled tree and rattler-build's output; return the freed bytes.
 
-    Packages, logs, records and the object cache stay. Raises BusyError: Another process is building the config.
+    Packages, logs, records, ninja's log and the object cache stay.
+
+    Raises BusyError: Another process is building the config.
     """
     with locked(options):
+        keep_steps(options.state)
         return remove_work(options.state)

@@ -11,8 +11,8 @@ clean
 rm -f torch/_*.so functorch/_C*.so
 
 phase swap
-# The swap changes the tree's configuration: without this file, a later staging run configures the tree from scratch.
-rm -f build/configured-with.txt
+# The swap changes the tree's configuration, to which a later staging run returns.
+"$script_python" "$RECIPE_DIR/swap/cmake_python_swap" keep build configured-with.txt
 "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" apply build --python "$PYTHON"
 
 phase python "version=$PY_VER"

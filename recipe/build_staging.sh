@@ -26,6 +26,8 @@ fi
 source "$RECIPE_DIR/backend.sh"
 
 phase configure
+# Swaps have changed the configuration. If it cannot be restored, configured-with.txt is missing.
+[[ ! -d build ]] || "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" return build configured-with.txt || true
 if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_FILE"; fi
 # build/configured-with.txt records the settings; it is written last, so that a run after a kill configures again.
 settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \

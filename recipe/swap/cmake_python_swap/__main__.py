@@ -16,7 +16,14 @@ from pathlib import Path
 if not __package__:  # run as a folder: Python does not know the package
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from cmake_python_swap import cmake_cache, cmake_regenerate, ninja_dry_run, python_swap, skbuild_backend
+from cmake_python_swap import (
+    cmake_cache,
+    cmake_regenerate,
+    ninja_dry_run,
+    python_swap,
+    skbuild_backend,
+    staged_configuration,
+)
 
 EXIT_REFUSED = 9
 
@@ -50,6 +57,20 @@ def _restore(arguments: argparse.Namespace) -> None:
         print("-- the unfinished swap is undone")
     else:
         print("-- there is no unfinished swap")
+
+
+def _keep(arguments: argparse.Namespace) -> None:
+    if not staged_configuration.keep(arguments.build_dir.absolute(), arguments.settings):
+        print(f"-- there is no {arguments.settings}: nothing to keep")
+
+
+def _return(arguments: argparse.Namespace) -> None:
+    build_dir = arguments.build_dir.absolute()
+    python_swap.recover(build_dir)
+    if staged_configuration.restore(build_dir, arguments.settings):
+        print("-- the tree has its former configuration")
+    else:
+        print("-- there is no kept configuration")
 
 
 def _targets(arguments: argparse.Namespace) -> frozenset[str]:
@@ -122,6 +143,13 @@ def _parser() -> argparse.ArgumentParser:
     applying = of_build("apply", _swap, "swap: change the cache entries, run CMake, and check with ninja")
     verifying = of_build("verify", _verify, "ask ninja whether it would rebuild more than the Python side")
     of_build("restore", _restore, "undo a swap that was killed; the next swap does this, too")
+    keeping = of_build("keep", _keep, "before a first swap: keep the tree's configuration for `return`")
+    returning = of_build("return", _return, "after swaps: restore the configuration that `keep` has kept")
+    for subparser in (keeping, returning):
+        subparser.add_argument(
+            "settings",
+            help="name of a file in BUILD_DIR, written last by whoever configured the tree; `keep` removes it",
+        )
     for subparser in (planning, applying):
         subparser.add_argument(
             "--python", type=Path, metavar="PATH", required=True, help="the Python to build for"

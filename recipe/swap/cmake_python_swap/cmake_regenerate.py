@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .cmake_cache import load
-from .ninja_dry_run import Graph, NinjaError
+from .ninja_dry_run import BUILD_FILE, Edge, Graph, NinjaError
 
-_SOURCES = frozenset(
+SOURCES = frozenset(
     [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".def", ".in", ".proto"]
 )
+_NINJAS_OWN = ".ninja_"
 # Folders of copies, not of the tree's own files: of installed files by setup.py, and for undoing by the Python swap.
 _COPIES = ("lib.", "bdist.", "temp.", "python-swap.")
 
@@ -87,6 +88,14 @@ def _find_build_dir(arguments: Sequence[str]) -> str:
 
 def written_by_cmake(build_dir: Path) -> list[Path]:
     """Return the sources in a build folder that CMake writes (file(WRITE), configure_file), not a ninja rule."""
+    return [path for path in not_made_by_ninja(build_dir) if path.suffix in SOURCES]
+
+
+def not_made_by_ninja(build_dir: Path) -> list[Path]:
+    """Return the files in a build folder that no ninja rule makes: configuring wrote them.
+
+    ninja's own files are left out, and copies, whose names end as those of the tree's files.
+    """
     try:
         edges = Graph(build_dir).edges
     except NinjaError:  # not configured yet, or scikit-build-core has deleted CMakeFiles/
@@ -95,20 +104,30 @@ def written_by_cmake(build_dir: Path) -> list[Path]:
     for edge in edges:
         if not edge.is_phony:
             made.update(edge.outputs)
+    # CMake makes these outputs itself, and again if ninja finds that one of its inputs is newer
+    made -= _made_by_cmake(edges)
     found = []
-    for path in _sources(build_dir):
+    for path in _files(build_dir):
         if os.path.relpath(path, build_dir) not in made and path.is_file():
             found.append(path)
     return found
 
 
-def _sources(build_dir: Path) -> Iterator[Path]:
-    """Yield the files in a build folder, apart from copies, whose names end as those of sources."""
+def _made_by_cmake(edges: Iterable[Edge]) -> set[str]:
+    made: set[str] = set()
+    for edge in edges:
+        if BUILD_FILE in edge.outputs:
+            made.update(edge.outputs)
+    return made
+
+
+def _files(build_dir: Path) -> Iterator[Path]:
+    """Yield the files in a build folder, apart from ninja's own and copies."""
     for folder, folders, names in os.walk(build_dir):
         if folder == str(build_dir):
             folders[:] = [name for name in folders if not name.startswith(_COPIES)]
         for name in names:
-            if os.path.splitext(name)[1] in _SOURCES:
+            if not name.startswith(_NINJAS_OWN):
                 yield Path(folder, name)
 
 

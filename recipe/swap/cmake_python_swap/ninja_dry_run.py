@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+BUILD_FILE = "build.ninja"
 _PHONY = "phony"  # ninja's rule
 _CUSTOM_COMMAND = "CUSTOM_COMMAND"  # CMake's rule
 _SYMLINK = "CMAKE_SYMLINK_LIBRARY"  # CMake's rule
@@ -103,7 +104,7 @@ class Graph:
         self.rules: dict[str, dict[str, str]] = {}
         self.variables: dict[str, str] = {}
         self.edges: list[Edge] = []
-        self._read(build_dir, "build.ninja")
+        self._read(build_dir, BUILD_FILE)
         self.by_output = {output: edge for edge in self.edges for output in edge.outputs}
 
     def _read(self, build_dir: Path, name: str) -> None:

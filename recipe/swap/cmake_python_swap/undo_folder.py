@@ -1,6 +1,6 @@
-"""Keep copies of files on disk, from which a failed or killed change is undone.
+"""Keep copies of files of a build folder on disk, from which they are restored later.
 
-Standard library only, CPython >= 3.10. Contents and dates are restored, because ninja compares dates.
+Standard library only, CPython >= 3.10. Contents and dates are kept, because ninja compares dates.
 """
 
 from __future__ import annotations
@@ -12,19 +12,30 @@ from pathlib import Path
 
 from .atomic_file import write_atomically
 
-_FOLDER = "python-swap.undo"
+#: Name of the copies from which a failed or killed swap is undone.
+UNFINISHED = "python-swap.undo"
 
 
-def prepare(build_dir: Path, files: Iterable[Path]) -> None:
-    """Copy files of a build folder for `undo`; the copies appear all at once or not at all."""
-    temporary = build_dir / f"{_FOLDER}.new"
+def prepare(build_dir: Path, files: Iterable[Path], name: str = UNFINISHED) -> None:
+    """Copy files of a build folder into its folder ``name``; the copies appear all at once or not at all."""
+    temporary = build_dir / f"{name}.new"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     for file in files:
         copy = temporary / file.relative_to(build_dir)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
-    os.rename(temporary, build_dir / _FOLDER)
+    os.rename(temporary, build_dir / name)
+
+
+def copies(build_dir: Path, name: str = UNFINISHED) -> list[Path]:
+    """Return the copied files, sorted; none if there are no copies, or :func:`forget` was called since."""
+    return [copy for copy in sorted((build_dir / name).rglob("*")) if copy.is_file()]
+
+
+def target_of(copy: Path, build_dir: Path, name: str = UNFINISHED) -> Path:
+    """Return the path of the file that was copied."""
+    return build_dir / copy.relative_to(build_dir / name)
 
 
 def undo(build_dir: Path) -> bool:
@@ -32,25 +43,35 @@ def undo(build_dir: Path) -> bool:
 
     The copies stay until `forget`.
     """
-    folder = build_dir / _FOLDER
-    if not folder.is_dir():
+    if not (build_dir / UNFINISHED).is_dir():
         return False
-    for copy in sorted(folder.rglob("*")):
-        if not copy.is_file():
-            continue
-        target = build_dir / copy.relative_to(folder)
-        content = copy.read_bytes()
-        status = copy.stat()
-        if not target.is_file() or target.read_bytes() != content:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(target, content)
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    for copy in copies(build_dir):
+        target = target_of(copy, build_dir)
+        restore_content(copy, target)
+        restore_date(copy, target)
     return True
 
 
-def forget(build_dir: Path) -> None:
-    """Delete the copies after the change; a rename first keeps a half-deleted folder from being used for `undo`."""
-    done = build_dir / f"{_FOLDER}.done"
+def restore_content(copy: Path, target: Path) -> None:
+    """Write the copied content if the file has another one, or is missing; the file then has the present date."""
+    content = copy.read_bytes()
+    if target.is_file() and target.read_bytes() == content:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, content)
+
+
+def restore_date(copy: Path, target: Path) -> None:
+    """Set the copied date."""
+    status = copy.stat()
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def forget(build_dir: Path, name: str = UNFINISHED) -> None:
+    """Delete the copies, if there are any; a rename first keeps a half-deleted folder from being used."""
+    if not (build_dir / name).is_dir():
+        return
+    done = build_dir / f"{name}.done"
     shutil.rmtree(done, ignore_errors=True)
-    os.rename(build_dir / _FOLDER, done)
+    os.rename(build_dir / name, done)
     shutil.rmtree(done)

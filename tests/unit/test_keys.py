@@ -623,12 +623,13 @@ def test_a_local_package_with_another_field_is_another_package(field: str) -> No
         "fill": "its inputs say what it writes",
         "size": "for progress only",
         "python": "in the name, the version or the requirements",
+        "interpreter": "its Python is in the version or the requirements, and makes the same byte code anywhere",
     }
     changes: dict[str, Any] = {
         "name": "b", "version": "2", "platform": "linux-aarch64", "build": "x_0", "build_number": 1, "noarch": "python",
         "depends": ("c",), "constrains": ("c",), "run_exports": {"weak": ("a",)}, "inputs": {"c": "2"},
         "relocate": "/opt", "relink": True, "site_packages": "lib", "summary": "x", "fill": print, "size": 1,
-        "python": "3.12",
+        "python": "3.12", "interpreter": Path("/usr/bin/python3"),
     }  # fmt: skip
     changed = replace(LOCAL, **{field: changes[field]})
     assert (changed.key == LOCAL.key) == (field in unchanging)

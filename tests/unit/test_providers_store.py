@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import io
 import os
+import struct
+import sys
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from small_files import write
 
 from groundwork.channel import Channel
 from groundwork.channel_folder import listed_hashes
@@ -21,7 +24,7 @@ from groundwork.progress import Preparing
 from megabuild.plan import solving
 from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
-from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local.package import LocalPackage, build
 from megabuild.providers.local.package_store import PackageStore, planned
 
 
@@ -46,6 +49,56 @@ def _package(fill: _Filler) -> LocalPackage:
 
 def _quiet(_: object) -> None:
     pass
+
+
+def _with_modules(interpreter: Path) -> LocalPackage:
+    """Describe a package of modules: a usual one, one that names the prefix, a template, and a test."""
+
+    def fill(prefix: Path) -> None:
+        write(prefix / "lib/usual.py", "x = 1\n")
+        write(prefix / "lib/place.py", "prefix = '/old/prefix'\n")
+        write(prefix / "lib/template.py", "import {{ name }}\n")
+        write(prefix / "lib/tests/test_usual.py", "x = 1\n")
+
+    return LocalPackage(
+        name="modules", version="1.0", platform="linux-64", relocate="/old/prefix", interpreter=interpreter,
+        fill=fill,
+    )  # fmt: skip
+
+
+def test_modules_have_byte_code_unless_installing_changes_their_text(tmp_path: Path) -> None:
+    built = build(_with_modules(Path(sys.executable)), tmp_path)
+    contents = _contents(built)
+    codes = [name for name in contents if name.endswith(".pyc")]
+    assert codes == [f"lib/__pycache__/usual.{sys.implementation.cache_tag}.pyc"]
+    code = contents[codes[0]]
+    flags, date, size = struct.unpack("<III", code[4:16])
+    assert (flags, date, size) == (0, 1_000_000_000, len("x = 1\n")), "Python uses it for this module only"
+    assert str(tmp_path).encode() not in code
+    assert {name for name in contents if name.endswith(".py")} == {
+        "lib/usual.py", "lib/place.py", "lib/template.py", "lib/tests/test_usual.py",
+    }  # fmt: skip
+
+
+def test_an_interpreter_that_does_not_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ProviderError, match="compiling the modules of modules"):
+        build(_with_modules(tmp_path / "nowhere"), tmp_path / "work")
+
+
+def _contents(package: Path) -> dict[str, bytes]:
+    """Return the content of a package's files."""
+    with zipfile.ZipFile(package) as archive:
+        (name,) = (name for name in archive.namelist() if name.startswith("pkg-"))
+        data = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(archive.read(name))).read()
+    with tarfile.open(fileobj=io.BytesIO(data)) as files:
+        members = [member for member in files if member.isreg()]
+        return {member.name: _read(files, member) for member in members}
+
+
+def _read(files: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    content = files.extractfile(member)
+    assert content is not None
+    return content.read()
 
 
 def test_a_package_is_built_again_only_when_its_inputs_change(tmp_path: Path) -> None:

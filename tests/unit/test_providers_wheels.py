@@ -56,12 +56,14 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
     assert not list((prefix / "site-packages").glob("*.data"))
 
 
-def test_a_tool_leaves_its_python_wrapper_behind(tmp_path: Path, prefix: Path) -> None:
+def test_a_tool_leaves_its_python_wrapper_and_its_manual_behind(tmp_path: Path, prefix: Path) -> None:
     files = {"cmake/data/bin/cmake": "#!/bin/sh\necho 1\n"}
-    files |= dict.fromkeys(("cmake/__init__.py", "cmake/data/share/x", "cmake/data/doc/y"), "")
+    places = ("share/cmake-4.2/Modules/x.cmake", "share/cmake-4.2/Help/x.rst", "doc/y", "man/z")
+    files |= dict.fromkeys(("cmake/__init__.py", *(f"cmake/data/{place}" for place in places)), "")
     unpack.tool(_wheel_file(tmp_path / "cmake-1-py3-none-linux_x86_64.whl", files), prefix)
     assert subprocess.check_output([prefix / "bin" / "cmake"], text=True) == "1\n"
     assert sorted(path.name for path in prefix.iterdir()) == ["bin", "share"]
+    assert [path.name for path in (prefix / "share" / "cmake-4.2").iterdir()] == ["Modules"], "no manual"
 
 
 @pytest.mark.parametrize("how", [partial(unpack.library, site_packages="site-packages"), unpack.tool])
@@ -118,14 +120,23 @@ def _convert(*locks: Lock) -> dict[tuple[str, str], tuple[str, ...]]:
     return {(one.name, one.subdir + one.build): one.depends for one in made}
 
 
-def test_a_pure_wheel_becomes_one_package_for_all_pythons() -> None:
+def test_a_pure_wheel_becomes_a_package_for_each_python_whose_byte_code_it_has() -> None:
     wheel = _wheel("jinja2", "py3-none-any", "MarkupSafe>=2.0", "Babel; extra == 'i18n'")
     assert _convert(_lock("3.10", wheel), _lock("3.12", wheel)) == {
-        ("jinja2", "noarchpyh{hash}_0"): ("markupsafe >=2.0", "python >=3.10")
+        ("jinja2", "linux-64py310h{hash}_0"): (
+            "markupsafe >=2.0",
+            "python 3.10.*",
+            "python_abi 3.10.* *_cp310",
+        ),
+        ("jinja2", "linux-64py312h{hash}_0"): (
+            "markupsafe >=2.0",
+            "python 3.12.*",
+            "python_abi 3.12.* *_cp312",
+        ),
     }
 
 
-def test_dependencies_that_differ_by_python_make_a_package_for_each() -> None:
+def test_dependencies_may_differ_by_python() -> None:
     wheel = _wheel("filelock", "py3-none-any", "typing-extensions>=4; python_version < '3.11'")
     made = _convert(_lock("3.10", wheel), _lock("3.12", wheel))
     assert made == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -95,7 +95,11 @@ def make(
         own += placeholder_packages.packages(lacking, catalogue.stand_ins, compiler, platform)
     # before packing, to fail at once without a network
     wheels = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
-    own += [package for package in wheels.packages if package.python in ("", *needed)]
+    for package in wheels.packages:
+        if not package.python:
+            own.append(package)
+        elif package.python in needed:
+            own.append(replace(package, interpreter=interpreters[package.python].executable))
     unique = {package.key: package for package in own}
     packages = tuple(unique.values())
     if survey:

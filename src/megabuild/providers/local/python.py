@@ -56,6 +56,7 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
         fill=partial(_fill, interpreter),
         # in Debian's files "/usr" can also mean the system's own folders
         relocate="" if interpreter.debian_layout else str(interpreter.prefix),
+        interpreter=interpreter.executable,
         relink=True,
         site_packages=f"lib/python{python}/site-packages",
         summary=f"CPython {interpreter.version} found at {interpreter.prefix}",

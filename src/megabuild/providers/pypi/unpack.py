@@ -52,7 +52,10 @@ def library(wheel: Path, prefix: Path, site_packages: str) -> None:
 
 
 def tool(wheel: Path, prefix: Path) -> None:
-    """Unpack a program that is distributed as a wheel: bin/ and share/ to the prefix, without its Python wrapper."""
+    """Unpack a program that is distributed as a wheel: bin/ and share/ to the prefix, without its Python wrapper.
+
+    Documentation is left out.
+    """
     unpacked = prefix / ".wheel"
     _extract(wheel, unpacked)
     for data in (*unpacked.glob("*/data"), *unpacked.glob("*.data/data")):
@@ -63,8 +66,9 @@ def tool(wheel: Path, prefix: Path) -> None:
     for licences in unpacked.glob("*.dist-info/licenses"):
         _merge(licences, prefix / "share" / "licenses" / wheel.name.split("-")[0])
     shutil.rmtree(unpacked)
-    for documentation in ("doc", "man"):
-        shutil.rmtree(prefix / documentation, ignore_errors=True)
+    # CMake's manual is more than half of its files, which are linked into each environment
+    for documentation in (prefix / "doc", prefix / "man", *prefix.glob("share/cmake-*/Help")):
+        shutil.rmtree(documentation, ignore_errors=True)
     for program in _files(prefix / "bin"):
         program.chmod(0o755)
 

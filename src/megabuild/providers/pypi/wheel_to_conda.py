@@ -9,9 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-from packaging.utils import parse_wheel_filename
-
 from groundwork.damage import reading
 from groundwork.zip_archive import open_zip, read_member
 from megabuild.providers.catalogue import Catalogue
@@ -24,7 +21,7 @@ PYBIND11 = "pybind11"
 
 
 def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform: str) -> list[LocalPackage]:
-    """Describe one package for each wheel, or one for each Python if the packages would differ.
+    """Describe one package for each program, and for each library one a Python, since its byte code is for one Python.
 
     ``locks`` has one lock for each Python; ``folder`` has their wheels.
     """
@@ -34,15 +31,9 @@ def packages(locks: Sequence[Lock], folder: Path, catalogue: Catalogue, platform
         if packages_of.name in catalogue.tools:
             described.append(packages_of.tool())
             continue
-        needs: dict[str, tuple[str, ...]] = {}
         for lock in locks:
             if wheel in lock.wheels:
-                needs[lock.python] = packages_of.requirements(lock)
-        if _is_pure(wheel) and len(set(needs.values())) == 1:
-            described += packages_of.library("", next(iter(needs.values())))
-            continue
-        for python, depends in needs.items():
-            described += packages_of.library(python, depends)
+                described += packages_of.library(lock.python, packages_of.requirements(lock))
     return described
 
 
@@ -61,12 +52,6 @@ def other_names(
         for version in versions.get(main, ()):
             aliases.append(alias(name, main, version, platform))
     return aliases
-
-
-def _is_pure(wheel: Wheel) -> bool:
-    """Return whether a wheel is for every machine."""
-    tags = parse_wheel_filename(wheel.file_name)[3]
-    return all(tag.abi == "none" and tag.platform == "any" for tag in tags)
 
 
 @dataclass(frozen=True)
@@ -99,29 +84,20 @@ class _WheelPackages:
         )
 
     def library(self, python: str, needs: Sequence[str]) -> list[LocalPackage]:
-        """Describe the packages for one Python, or for all if ``python`` is empty."""
+        """Describe the packages for one Python."""
         companions: list[LocalPackage] = []
         if self.name == PYBIND11:
             companions = self._pybind11_companions()
+        digits = python.replace(".", "")
+        plain = python.removesuffix("t")
         depends = [*needs, *(f"{companion.name} =={companion.version}" for companion in companions)]
-        if python:
-            digits = python.replace(".", "")
-            plain = python.removesuffix("t")
-            build = f"py{digits}h{{hash}}_0"
-            site_packages = f"lib/python{python}/site-packages"
-            depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
-        else:
-            build = "pyh{hash}_0"
-            site_packages = "site-packages"
-            allowed = conda_version(SpecifierSet(self.wheel.requires_python))
-            depends.append(f"python {allowed}".strip())
+        depends += [f"python {plain}.*", f"python_abi {plain}.* *_cp{digits}"]
         package = replace(
             self._package(self.name),
-            build=build,
-            noarch=None if python else "python",
+            build=f"py{digits}h{{hash}}_0",
             depends=tuple(sorted(depends)),
             run_exports=self._run_exports(),
-            fill=partial(unpack.library, self.path, site_packages=site_packages),
+            fill=partial(unpack.library, self.path, site_packages=f"lib/python{python}/site-packages"),
             summary=f"Python package from PyPI's {self.wheel.file_name}",
             python=python,
         )

@@ -1,6 +1,13 @@
 #!/usr/bin/env bash
-# libtorch: staging has put the files into $PREFIX. CUDA packages also get activation scripts that export their architectures.
+# libtorch: staging has collected the files in the tree, or, from official wheels, put them into $PREFIX. CUDA packages also
+# get activation scripts that export their architectures.
 set -euo pipefail
+
+files="${TORCH_TREE:-$SRC_DIR}/libtorch-files"
+if [[ -d "$files" ]]; then
+    # as hard links, unless $PREFIX is on another file system, or cp cannot make them
+    cp -RPl "$files/." "$PREFIX/" 2>/dev/null || cp -RPp "$files/." "$PREFIX/"
+fi
 
 # tell_archs SCRIPT activate|deactivate
 tell_archs() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Staging: compile libtorch once, against one fixed Python, and install its files into $PREFIX, from which outputs take theirs.
+# Staging: compile libtorch once, against one fixed Python, and collect its files in the tree, from which outputs take theirs.
 set -euo pipefail
 source "$RECIPE_DIR/build_env.sh"
 
@@ -73,4 +73,6 @@ if [[ "${build_platform:-$target_platform}" == "$target_platform" || "$script_py
 fi
 
 phase install
-"$script_python" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$PREFIX"
+# Not into $PREFIX: the engine would copy it for every output. build_libtorch.sh links these files.
+rm -rf "$TORCH_TREE/libtorch-files"
+"$script_python" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$TORCH_TREE/libtorch-files"

@@ -310,3 +310,32 @@ def test_a_tree_is_configured_again_for_another_toolchain_and_after_a_failure(
     # the new settings fail: neither these nor the former ones are those of the tree
     assert staged(staging, CONFIGURE="false", ends=1, USE_CUDA="1")
     assert staged(staging, CMAKE_TOOLCHAIN_FILE=toolchain)
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+def test_libtorchs_files_come_from_the_tree_as_links_if_possible(
+    links: bool, repository: Path, tmp_path: Path
+) -> None:
+    library = write(tmp_path / "tree/libtorch-files/lib/libc10.so", "library")
+    (library.parent / "libc10.so.1").symlink_to("libc10.so")
+    write(tmp_path / "env/lib/other.so", "")
+    if not links:
+        program(tmp_path / "bin/cp", 'case "$1" in *l*) exit 1 ;; esac\nexec /bin/cp "$@"')
+    environ = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "TORCH_TREE": str(tmp_path / "tree"), "SRC_DIR": "/src",
+        "PREFIX": str(tmp_path / "env"), "cuda_compiler_version": "None",
+    }  # fmt: skip
+    subprocess.run(["bash", repository / "recipe/build_libtorch.sh"], env=environ, check=True)
+    installed = tmp_path / "env/lib/libc10.so"
+    assert installed.read_text() == "library"
+    assert installed.samefile(library) == links
+    assert os.readlink(tmp_path / "env/lib/libc10.so.1") == "libc10.so"
+
+
+def test_libtorchs_files_of_a_wheel_are_in_the_environment_already(repository: Path, tmp_path: Path) -> None:
+    environ = {
+        "PATH": os.environ["PATH"], "SRC_DIR": str(tmp_path), "PREFIX": str(tmp_path / "env"),
+        "cuda_compiler_version": "None",
+    }  # fmt: skip
+    subprocess.run(["bash", repository / "recipe/build_libtorch.sh"], env=environ, check=True)
+    assert list(tmp_path.iterdir()) == []

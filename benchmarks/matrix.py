@@ -1,23 +1,34 @@
 """Measure how much of a matrix of configs is compiled: each config alone, and all of them one after the other.
 
     python benchmarks/matrix.py
+    python benchmarks/matrix.py --rebuild [--checkout DIR]... [--rounds N]
 
-Rehearses the eight conda-forge configs for linux-64 for one Python. "Alone" starts with an empty object cache, "in
-sequence" with the cache of the configs before. Each figure is the CPU time of the compiler launcher: of ccache and the
-compilers that it starts. rattler-build gets megabuild's recipe, variants and channel. It needs ccache.
+The first command rehearses the eight conda-forge configs for linux-64 for one Python. "Alone" starts with an empty
+object cache, "in sequence" with the cache of the configs before. Each figure is the CPU time of the compiler launcher:
+of ccache and the compilers that it starts. rattler-build gets megabuild's recipe, variants and channel. It needs
+ccache.
 
-The last table is not a measurement but an estimate for PyTorch, from the numbers of objects that
+Its last table is not a measurement but an estimate for PyTorch, from the numbers of objects that
 tests/integration/test_shared_objects.py finds and from measured compile times.
+
+The second command measures a rebuild: all eight rehearsals by one command into a new output folder, with everything in
+the object cache. It prints wall time, CPU seconds of all processes, and wall x cores / CPU seconds, which is 1.0 if no
+core is ever idle. Several checkouts take turns, so that other load on the machine hits all of them; compare ratios.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "recipe" / "pyg" / "common")]
@@ -74,7 +85,7 @@ class Matrix:
             ["sh", "-ec", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            sys.exit(f"{script}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            end_after(script, done)
         return sum(map(seconds, self.log.read_text().split()))
 
     def megabuild(self, config: str, name: str) -> float:
@@ -120,10 +131,13 @@ def print_rows(way: str, alone: list[float], in_sequence: list[float]) -> None:
         print(f"| {way} | {config} | {one:.1f} | {other:.1f} | {other / one:.2f} |", flush=True)
 
 
-def main() -> None:
-    """Measure and print."""
-    if not shutil.which("ccache"):
-        sys.exit("ccache is not installed")
+def end_after(command: str, done: subprocess.CompletedProcess[str]) -> NoReturn:
+    """End this program with the last lines of a failed command."""
+    sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def measure_objects() -> None:
+    """Measure the compiles of each config alone and in sequence, and print them."""
     print("| way | config | alone, CPU s | in sequence, CPU s | ratio |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as temporary:
         matrix = Matrix(Path(temporary).resolve())
@@ -139,6 +153,101 @@ def main() -> None:
     before, after = estimate_pytorch()
     print(f"\nPyTorch, {PYTHON_COUNT} Pythons, one GPU architecture, as .ci_support stands (estimate):")
     print(f"{before / 3600:.0f} CPU hours alone, {after / 3600:.0f} in sequence: {after / before:.2f}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuild:
+    """The cost of a rebuild, in seconds."""
+
+    wall: float
+    user: float
+    system: float
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of the driver and all its children."""
+        return self.user + self.system
+
+    @property
+    def idleness(self) -> float:
+        """Wall time x cores / CPU seconds: 1.0 if no core was idle."""
+        return self.wall * len(os.sched_getaffinity(0)) / self.cpu
+
+
+class Checkout:
+    """A checkout with caches of its own."""
+
+    def __init__(self, root: Path, work: Path) -> None:
+        self.root = root
+        self._work = work
+
+    def rehearse(self, name: str) -> Rebuild:
+        """Rehearse all configs by one command into a new output folder, and remove it.
+
+        It ends this program if the rehearsal fails.
+        """
+        output = self._work / name
+        words = [sys.executable, "build-locally.py", *CONFIGS, "--rehearse", "-o", str(output)]
+        words += [word for python in PYTHONS for word in ("-p", python)]
+        environment = {**os.environ, "MEGABUILD_CACHE": str(self._work / "cache")}
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        began = time.monotonic()
+        done = subprocess.run(
+            words, cwd=self.root, env=environment, capture_output=True, text=True, check=False
+        )
+        wall = time.monotonic() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            end_after(" ".join(words), done)
+        shutil.rmtree(output)
+        return Rebuild(
+            wall=wall, user=after.ru_utime - before.ru_utime, system=after.ru_stime - before.ru_stime
+        )
+
+
+def measure_rebuild(roots: list[Path], rounds: int) -> None:
+    """Measure rebuilds of checkouts in turns, and print them."""
+    print(
+        "| checkout | round | wall, s | CPU, s | of these system | wall x cores / CPU | CPU / first checkout's |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as temporary:
+        checkouts = []
+        for number, root in enumerate(roots):
+            work = Path(temporary).resolve() / str(number)
+            work.mkdir()
+            checkouts.append(Checkout(root, work))
+        for checkout in checkouts:
+            checkout.rehearse("fill")  # makes the environment, the channel and the objects
+        for number in range(1, rounds + 1):
+            first = 0.0
+            for checkout in checkouts:
+                cost = checkout.rehearse("again")
+                first = first or cost.cpu
+                figures = f"{cost.wall:.0f} | {cost.cpu:.1f} | {cost.system:.1f} | {cost.idleness:.2f}"
+                print(f"| {checkout.root} | {number} | {figures} | {cost.cpu / first:.2f} |", flush=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rebuild", action="store_true", help="measure a rebuild with everything cached")
+    parser.add_argument(
+        "--checkout",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="for --rebuild: checkout to measure; repeatable (default: this one)",
+    )
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="for --rebuild (default: 1)")
+    options = parser.parse_args()
+    if not shutil.which("ccache"):
+        sys.exit("ccache is not installed")
+    if options.rebuild:
+        roots = [root.resolve() for root in options.checkout or [ROOT]]
+        measure_rebuild(roots, options.rounds)
+    else:
+        measure_objects()
 
 
 if __name__ == "__main__":

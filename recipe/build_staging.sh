@@ -29,6 +29,8 @@ phase configure
 # Swaps have changed the configuration. If it cannot be restored, configured-with.txt is missing.
 [[ ! -d build ]] || "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" return build configured-with.txt || true
 if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_FILE"; fi
+# Outputs that read files of the environment which changed since are removed; then the tree is configured from scratch.
+"$script_python" "$RECIPE_DIR/tree_inputs" compare build "$installed/torch"
 # build/configured-with.txt records the settings; it is written last, so that a run after a kill configures again.
 settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \
     | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
@@ -52,6 +54,7 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
 fi
 
 phase compile
+"$script_python" "$RECIPE_DIR/tree_inputs" begin build "$installed/torch"
 install_tree
 if [[ "$torch_source" == "debian" ]]; then
     # libtorch's headers and torch.compile include them, and users of the packages have no libfmt-dev and libsleef-dev.
@@ -71,6 +74,8 @@ if [[ "${build_platform:-$target_platform}" == "$target_platform" || "$script_py
     LD_BIND_NOW=1 LD_LIBRARY_PATH="$PWD/$installed/torch/lib:$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
         "$PYTHON" "$RECIPE_DIR/check_staged.py" import . "$installed/torch"
 fi
+# last: a record of files says that all objects read them
+"$script_python" "$RECIPE_DIR/tree_inputs" record build "$installed/torch"
 
 phase install
 # Not into $PREFIX: the engine would copy it for every output. build_libtorch.sh links these files.

@@ -91,8 +91,12 @@ class Checks:
     generators: Mapping[str, str] = field(default_factory=dict)
     #: the folders in `Record.folders` whose files' contents count
     include_folders: tuple[str, ...] = ()
+    #: links in the folders of headers, with the paths that they led to
+    aliases: Mapping[str, str] = field(default_factory=dict)
     #: files that could shadow a header, but did not change the outputs
     harmless: tuple[str, ...] = ()
+    #: names that files ask for with ``__has_include``, by file
+    probes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     #: nanoseconds from the date of each output to the date of the record; an output with another age is newer
     ages: Mapping[str, int] = field(default_factory=dict)
     #: for a compile that was started: the identity of the record of the compile before, or ""
@@ -129,15 +133,17 @@ def read(path: Path) -> Found | None:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
             return None
-        try:
-            content = file.read()
-            record = _decode(json.loads(content))
-        except (OSError, ValueError, RecursionError):
-            return None
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(_LARGEST)
+        record = _decode(json.loads(content))
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(handle)
     return Found(record=record, identity=hashlib.sha256(content).hexdigest(), date=status.st_mtime_ns)
 
 
@@ -189,11 +195,14 @@ def _checks(value: Any) -> Checks:
     fields = _object(value)
     languages = _object(fields.get("languages"))
     ages = _object(fields.get("ages"))
+    probes = _object(fields.get("probes"))
     return Checks(
         languages={name: _names(paths) for name, paths in languages.items()},
         generators=_texts(fields.get("generators")),
         include_folders=_names(fields.get("include_folders")),
+        aliases=_texts(fields.get("aliases")),
         harmless=_names(fields.get("harmless")),
+        probes={name: _names(asked) for name, asked in probes.items()},
         ages={name: _number(age) for name, age in ages.items()},
         follows=_text(fields.get("follows")),
     )

@@ -1,0 +1,138 @@
+"""Files that an earlier install of a kept tree left behind are deleted, and no others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_files import write
+
+from tree_inputs import installed
+
+
+def install(tree: Path, *names: str) -> None:
+    """Install files, as CMake does, and list them."""
+    paths = [write(tree / "torch" / name, name) for name in names]
+    write(tree / "build" / "install_manifest.txt", "\n".join(map(str, paths)))
+
+
+def names(tree: Path) -> set[str]:
+    return {str(path.relative_to(tree / "torch")) for path in (tree / "torch").rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree with a source in the folder into which it is installed."""
+    write(tmp_path / "tree/torch/lib/source.cpp", "")
+    return tmp_path / "tree"
+
+
+def test_a_header_of_a_former_release_is_deleted(tree: Path) -> None:
+    install(tree, "include/kept.h", "include/gone.h", "lib/libtorch.so")
+    installed.note(tree / "build")
+    install(tree, "include/kept.h", "lib/libtorch.so")
+    assert installed.remove_former(tree / "build", tree / "torch") == (str(tree / "torch/include/gone.h"),)
+    assert names(tree) == {"include/kept.h", "lib/libtorch.so", "lib/source.cpp"}
+
+
+def test_a_header_of_an_install_that_was_killed_is_deleted_later(tree: Path) -> None:
+    install(tree, "include/gone.h")
+    installed.note(tree / "build")
+    install(tree, "include/kept.h")  # and killed before the former files were deleted
+    installed.note(tree / "build")
+    install(tree, "include/kept.h")
+    installed.remove_former(tree / "build", tree / "torch")
+    assert names(tree) == {"include/kept.h", "lib/source.cpp"}
+
+
+def test_an_install_elsewhere_in_between_hides_no_file(tree: Path) -> None:
+    install(tree, "include/gone.h")
+    installed.note(tree / "build")
+    installed.remove_former(tree / "build", tree / "torch")
+    write(tree / "build/install_manifest.txt", "/tmp/of-the-back-end/include/other.h\n")
+    installed.note(tree / "build")
+    install(tree, "include/kept.h")
+    installed.remove_former(tree / "build", tree / "torch")
+    assert names(tree) == {"include/kept.h", "lib/source.cpp"}
+
+
+def test_a_source_in_place_of_an_installed_file_is_kept(tree: Path) -> None:
+    install(tree, "lib/source.cpp", "include/gone.h")
+    write(tree / ".megabuild-sync.json", json.dumps(["torch/lib/source.cpp"]))
+    installed.note(tree / "build")
+    install(tree)
+    installed.remove_former(tree / "build", tree / "torch")
+    assert names(tree) == {"lib/source.cpp"}
+
+
+def test_all_installed_files_are_deleted_if_the_environment_changed(tree: Path) -> None:
+    """CMake keeps an installed file that has the date of its replacement, as headers of wheels may have."""
+    install(tree, "include/pybind11/common.h")
+    installed.forget(tree / "build", tree / "torch")
+    assert names(tree) == {"lib/source.cpp"}
+
+
+@pytest.mark.parametrize("name", ["installed-before.txt", "install_manifest.txt"])
+def test_lists_that_a_build_damaged_delete_nothing_outside(name: str, tree: Path) -> None:
+    outside = write(tree.parent / "outside/mine.txt", "mine")
+    write(tree / "build/other.txt", "")
+    (tree / "torch/way-out").symlink_to(outside.parent)
+    forged = [
+        str(outside), str(tree / "torch/../../outside/mine.txt"), str(tree / "torch/way-out/mine.txt"),
+        str(tree / "torch"), f"{tree}/torch/..", "relative/mine.txt", str(tree / "build/other.txt"), "/",
+    ]  # fmt: skip
+    write(tree / "build" / name, "\n".join(forged).encode() + b"\n\xff\xfe/\x00\n")
+    installed.forget(tree / "build", tree / "torch")
+    assert outside.read_text() == "mine"
+    assert (tree / "build/other.txt").exists()
+
+
+def test_a_list_that_is_a_link_or_a_pipe_is_not_followed(tree: Path) -> None:
+    victim = write(tree.parent / "victim.txt", f"{tree}/torch/lib/source.cpp\n")
+    (tree / "build").mkdir()
+    former = tree / "build/installed-before.txt"
+    former.symlink_to(victim)
+    os.mkfifo(tree / "build/install_manifest.txt")
+    installed.note(tree / "build")
+    assert victim.read_text() == f"{tree}/torch/lib/source.cpp\n"
+    assert not former.is_symlink()
+    assert installed.remove_former(tree / "build", tree / "torch") == ()
+
+
+def test_staging_compares_before_configuring_and_records_last(repository: Path) -> None:
+    script = (repository / "recipe/build_staging.sh").read_text()
+    steps = (
+        '"$RECIPE_DIR/sync_tree.py"',
+        'tree_inputs" compare build',
+        "configured-with.txt 2>",
+        "configure_tree\n",
+        'tree_inputs" begin build',
+        "\ninstall_tree",
+        "phase check",
+        'tree_inputs" record build',
+        "install_libtorch.py",
+    )
+    places = [script.index(step) for step in steps]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("compare", "::megabuild:: inputs files=0 objects=0 links=0 others=0\n"),
+        ("begin", "warning: tree_inputs begin: "),
+        ("record", "warning: no record of the compile's start"),
+    ],
+)
+def test_a_tree_that_is_not_configured_ends_no_build(
+    command: str, says: str, tree: Path, repository: Path
+) -> None:
+    words = [sys.executable, str(repository / "recipe/tree_inputs"), command, "build", "torch"]
+    (tree / "build").mkdir()
+    done = subprocess.run(words, cwd=tree, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(says)
+    assert done.stderr == ""

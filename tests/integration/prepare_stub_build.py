@@ -8,7 +8,9 @@ of PyTorch.
 
 Runs in a Debian root: standard library only; the recipe's cmake_python_swap is found through PYTHONPATH::
 
-    python prepare_stub_build.py BUILD_DIR OUTPUT_DIR
+    python prepare_stub_build.py BUILD_DIR OUTPUT_DIR [FOLDER...]
+
+Each FOLDER is searched after those of the command lines, and its headers are followed.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from pathlib import Path
 
 from cmake_python_swap.ninja_dry_run import Graph
 
+#: Folders that are searched last.
+FURTHER = tuple(sys.argv[3:])
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 #: See recipe/separate_blas.py.
 _SEPARATE = re.compile(rb"^#ifndef AT_BLAS_CONFIG_SEPARATE$.*?^#endif$", re.MULTILINE | re.DOTALL)
@@ -68,7 +72,10 @@ def _resolve(path: str, search: tuple[str, ...]) -> Iterable[str]:
 
 @cache
 def _names(path: str) -> tuple[tuple[bool, str], ...]:
-    content = b"" if path.startswith("/usr/") else _SEPARATE.sub(b"", Path(path).read_bytes())
+    is_followed = path.startswith(FURTHER) or not path.startswith("/usr/")
+    if not is_followed:
+        return ()
+    content = _SEPARATE.sub(b"", Path(path).read_bytes())
     return tuple((match[1] == b'"', os.fsdecode(match[2])) for match in _INCLUDE.finditer(content))
 
 
@@ -100,7 +107,7 @@ def write_depfiles(build_dir: Path, folder: Path) -> None:
         name = words[words.index("-o") + 1]
         if known.get(name) == entry["command"]:
             continue
-        headers = find_headers(entry["file"], search_path(words, entry["directory"]))
+        headers = find_headers(entry["file"], (*search_path(words, entry["directory"]), *FURTHER))
         depfile = folder / f"{name}.d"
         depfile.parent.mkdir(parents=True, exist_ok=True)
         # The stub compiler may have handed it out as a hard link: never write through one.
@@ -111,7 +118,7 @@ def write_depfiles(build_dir: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    build, lists = map(Path, sys.argv[1:])
+    build, lists = map(Path, sys.argv[1:3])
     lists.mkdir(exist_ok=True)
     subprocess.run(["ninja", "-C", build, *generated(build)], check=True)
     write_depfiles(build, lists)

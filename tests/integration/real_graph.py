@@ -66,6 +66,7 @@ class RealGraph:
     work: Path
     recipe: Path
     tools: Path
+    mounts: tuple[Mount, ...] = ()  #: over files of the root
 
     @property
     def build(self) -> Path:
@@ -100,6 +101,7 @@ class RealGraph:
             Mount(source=self.work / "prefixes" / python, target=prefix, writable=writable),
             Mount(source=self.recipe, target=RECIPE),
             Mount(source=self.tools, target=TOOLS),
+            *self.mounts,
         )
         command = isolation.command(argv, mounts=mounts, env=env, cwd=TREE, name="real-graph")
         return subprocess.run(

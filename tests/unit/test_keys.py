@@ -951,6 +951,32 @@ def test_a_changed_recipe_changes_its_staging(old: str, new: str, tmp_path: Path
     assert parts(recipe)[0] != before
 
 
+def test_a_value_counts_where_an_expression_uses_it_and_not_where_a_word_equals_its_name(
+    tmp_path: Path,
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    text = """
+        context: {build: 1, script: 2, host: 3, kind: 4, os: 5, joined: 6}
+        build: {number: "${{ build }}"}
+        outputs:
+          - staging: {name: torch-staging}
+            build: {script: "echo build host ${{ kind }}", skip: [os == 1]}
+            requirements: {host: [{if: joined == 1, then: "script"}]}
+          - package: {name: torch}
+            inherit: torch-staging
+    """
+    write(recipe, text)
+    staging, packages = parts(recipe)
+    used = {
+        "build": False, "script": False, "host": False, "kind": True, "os": True, "joined": True,
+    }  # fmt: skip
+    for number, (name, is_used) in enumerate(used.items(), start=1):
+        write(recipe, text.replace(f"{name}: {number}", f"{name}: 9"))
+        changed, others = parts(recipe)
+        assert (changed != staging) == is_used, name
+        assert (others != packages) == (name == "build"), name
+
+
 def test_a_value_that_only_a_script_names_is_an_input_of_its_part(tmp_path: Path) -> None:
     write(tmp_path / "build.sh", 'echo "$named_in_the_script"')
     part = Part(text="$named_in_the_text", files={"build.sh": "1"})

@@ -94,8 +94,8 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
 
 def test_a_plan_does_not_call_a_finished_compile_unfinished(tiny: Tiny) -> None:
     tiny.run()
-    recipe = tiny.root / "recipe" / "recipe.yaml"
-    recipe.write_text(recipe.read_text().replace("build: 0", "build: 1"))
+    common = tiny.root / "recipe" / "common.sh"
+    common.write_text(common.read_text() + "true\n")
     progress = tiny.outlook().progress
     assert progress.tree.use is TreeUse.RESUME
     assert staging_sentence(progress).startswith(
@@ -103,6 +103,19 @@ def test_a_plan_does_not_call_a_finished_compile_unfinished(tiny: Tiny) -> None:
     )
     remove(tiny.options().state / "out" / "build_cache")  # as a run that was stopped after it began anew
     assert "continues where it stopped" in staging_sentence(tiny.outlook().progress)
+
+
+def test_another_build_number_stages_and_compiles_nothing(tiny: Tiny) -> None:
+    tiny.run()
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("build: 0", "build: 1"))
+    assert tiny.outlook().progress.tree.use is TreeUse.REUSE
+    summary = tiny.run()
+    assert [row.status for row in summary.packages] == ["built"] * 3
+    assert all(row.package.build_string.endswith("_1") for row in summary.packages)
+    assert [decided for decided, _ in tiny.decisions()] == ["reuse"]
+    assert "Building C object" not in tiny.log_text()
+    assert "tiny-build: configure" not in tiny.phases()
 
 
 def test_a_tested_package_that_is_refused_has_failed_and_no_other(

@@ -21,7 +21,9 @@ from groundwork.files import sha256
 _LEFT_OUT = frozenset({"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"})
 #: Variant files: a package's plan has the values that it is built with.
 _VALUES = frozenset({"variants.yaml", "conda_build_config.yaml"})
-_EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
+_EXPRESSION = re.compile(r"\$\{\{.*?\}\}", re.DOTALL)
+#: YAML keys whose values are expressions without braces.
+_CONDITIONS = frozenset({"if", "skip"})
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
 _FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -100,15 +102,20 @@ class _Recipe:
 
     def _part(self, section: Mapping[str, Any]) -> Part:
         text = json.dumps(section, sort_keys=True, default=str)
-        text += json.dumps(self._context_of(text), sort_keys=True)
+        text += json.dumps(self._context_of(section), sort_keys=True)
         return Part(text=text, files=_files_of(section, self.folder, self.top, follow=self.own))
 
-    def _context_of(self, text: str) -> dict[str, str]:
-        """Return the context values that a section uses, directly or through one another."""
+    def _context_of(self, section: Mapping[str, Any]) -> dict[str, str]:
+        """Return the context values that a section's expressions use, directly or through one another.
+
+        Other words do not count: the recipe's value ``build`` is no input of each section with the key ``build``.
+        """
         context = self.document.get("context") or {}
         used: dict[str, str] = {}
         while True:
-            words = set(re.findall(r"\w+", text + json.dumps(used)))
+            words = set[str]()
+            for expression in (*_expressions(section), *_expressions(used)):
+                words.update(re.findall(r"\w+", expression))
             more = {str(key): str(value) for key, value in context.items() if str(key) in words}
             if more == used:
                 return used
@@ -179,6 +186,21 @@ def _strings(value: Any) -> Iterator[str]:
         case list():
             for inner in value:
                 yield from _strings(inner)
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    """Yield the expressions below a value: between ``${{`` and ``}}``, and conditions."""
+    match value:
+        case str():
+            yield from _EXPRESSION.findall(value)
+        case Mapping():
+            for key, inner in value.items():
+                if key in _CONDITIONS:
+                    yield from _strings(inner)
+                yield from _expressions(inner)
+        case list():
+            for inner in value:
+                yield from _expressions(inner)
 
 
 def _resolve(named: Path, folder: Path, top: Path) -> list[Path]:

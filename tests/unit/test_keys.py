@@ -128,6 +128,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
 
     text = recipe.read_text()
     changed = text.replace("build_staging.sh", "build_staging.sh again", 1)
+    release = {"recipe/build_staging.sh": 'echo "$torch_version"'}
     assert changed != text
     return Case(
         make,
@@ -137,9 +138,12 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "variant": {"variant": {"c_compiler_version": ("15",)}},
             "variant: of the provider": {"overrides": {"c_compiler_version": ("16",)}},
             "variant: a further value": {"variant": {"c_compiler_version": ("14", "15")}},
+            "release": {"variant": {"torch_version": ("2.6.0",)}, "written": release},
+            "release: another": {"variant": {"torch_version": ("2.6.1",)}, "written": release},
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
-            "system_packages": {"libpng": "2"},
+            "required": {"planned": replace(PLANNED, staging_host=("zlib", "png"))},
+            "system": {"libpng": "2"},
             "recipe": {"written": {"recipe/recipe.yaml": changed}},
             "scripts": {"written": {"recipe/build_staging.sh": "true"}},
             "patches": {"written": {"recipe/patches/for-all.patch": "x"}},
@@ -543,7 +547,11 @@ CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     last_run.RunDuration: duration,
     bootstrap.VirtualEnvironment: virtual_environment,
     Fingerprint: lambda *_: of_fields(
-        Fingerprint, dependency=({"a": "1"}, {"a": "2"}), source=({"a": "1"}, {"a": "2"})
+        Fingerprint,
+        compilers=({"a": "1"}, {"a": "2"}),
+        packages=({"a": "1"}, {"a": "2"}),
+        source=({"a": "1"}, {"a": "2"}),
+        required=(("a",), ("b",)),
     ),
     Download: download,
     Clone: clone,

@@ -215,12 +215,12 @@ def test_files_are_on_the_disk_before_their_record(
     assert [call for call in calls if call.startswith(("sync ", "fsync "))]
 
 
-FORMER = Fingerprint(dependency={"gcc": "14"}, source={"recipe": "1"})
+FORMER = Fingerprint(compilers={"gcc": "14"}, source={"recipe": "1"})
 
 
 @pytest.mark.parametrize(
     "new",
-    [Fingerprint(dependency={"gcc": "14"}, source={"recipe": "2"}), Fingerprint(dependency={"gcc": "15"})],
+    [Fingerprint(compilers={"gcc": "14"}, source={"recipe": "2"}), Fingerprint(compilers={"gcc": "15"})],
     ids=["other sources", "another compiler"],
 )
 def test_a_tree_killed_while_it_is_prepared_is_never_taken_for_a_finished_one(
@@ -241,7 +241,7 @@ def test_a_tree_killed_while_it_is_prepared_is_never_taken_for_a_finished_one(
         prepare(folder)
         assert tree_reuse.decide(folder / "tree", folder / "out", new).use == tree_reuse.TreeUse.RESUME
         assert tree_reuse.read(folder / "tree") == new
-        assert os.path.exists(folder / "tree/build/a.o") == (new.dependency == FORMER.dependency)
+        assert os.path.exists(folder / "tree/build/a.o") == (new.compilers == FORMER.compilers)
 
 
 def test_the_host_never_takes_over_work_of_isolated_builds_after_a_kill(tmp_path: Path) -> None:

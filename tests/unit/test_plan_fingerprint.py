@@ -21,14 +21,18 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
 from megabuild.isolation.base import Host
 from megabuild.plan import fingerprint, solving, tree_reuse
-from megabuild.plan.fingerprint import Fingerprint, differences
+from megabuild.plan.changes import compare, phrases
+from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import parts
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment
 
-CORE = Fingerprint(dependency={"package libprotobuf": "6.31.1 h0 aa", "variant torch_optimization": "2"},
-                   source={"source tree": "1"})  # fmt: skip
+CORE = Fingerprint(
+    compilers={"variant torch_optimization": "2"},
+    packages={"host libprotobuf": "6.31.1 h0 aa"},
+    source={"source tree": "1"},
+)
 
 
 @pytest.fixture
@@ -61,16 +65,25 @@ def facts(
         return fingerprint.staging(part, options, [INHERITING], environment, Host())
 
 
-def test_another_version_of_a_system_package_is_another_dependency(recipe: Path, tmp_path: Path) -> None:
+def changed(old: Fingerprint, new: Fingerprint) -> list[str]:
+    return phrases(compare(old, new, None))
+
+
+def test_each_package_of_a_debian_root_is_a_fact(recipe: Path, tmp_path: Path) -> None:
     status = tmp_path / "root" / "var" / "lib" / "dpkg" / "status"
-    write(status, "Package: libprotobuf-dev\nStatus: install ok installed\nVersion: 3.21\nSection: libs\n")
+    paragraph = "Package: {}\nStatus: {}\nVersion: {}\nSection: libs\n"
+    kept = paragraph.format("libpng16", "install ok installed", "1.6")
+    removed = paragraph.format("libgone", "deinstall ok config-files", "1")
+    write(
+        status,
+        "\n".join([kept, removed, paragraph.format("libprotobuf-dev", "install ok installed", "3.21")]),
+    )
     before = facts(recipe, root=tmp_path / "root")
+    assert before.packages == {"system libpng16": "1.6", "system libprotobuf-dev": "3.21"}
     status.write_text(status.read_text().replace("Section: libs", "Section: devel"))
     assert facts(recipe, root=tmp_path / "root") == before
     status.write_text(status.read_text().replace("3.21", "3.22"))
-    after = facts(recipe, root=tmp_path / "root")
-    (changed,) = differences(before.dependency, after.dependency)
-    assert "system packages" in changed
+    assert changed(before, facts(recipe, root=tmp_path / "root")) == ["libprotobuf-dev 3.21 -> 3.22"]
 
 
 def test_a_package_is_used_and_tested_with_its_own_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +100,8 @@ def test_a_script_that_staging_uses_through_another_one_counts(recipe: Path) -> 
     before = facts(recipe)
     (recipe.parent / "common.sh").write_text("phase() { true; }\n")
     after = facts(recipe)
-    assert after.dependency == before.dependency
-    assert [told.split()[1] for told in differences(before.source, after.source)] == ["common.sh"]
+    assert after.compilers == before.compilers
+    assert changed(before, after) == ["script common.sh changed"]
 
 
 def test_a_python_module_counts_where_it_is_imported(recipe: Path) -> None:
@@ -156,10 +169,13 @@ def test_the_recipe_needs_nothing_beside_itself() -> None:
 
 
 def test_solved_versions_and_other_builds_of_one_version_count() -> None:
-    old = {"package a": "1 h0 xx", "package b (build)": "1 h0 xx", "package c": "1 h0 xx"}
-    new = {"package a": "2 h0 yy", "package b (build)": "1 h1 yy", "package d": "3 h0 yy"}
-    assert differences(old, new) == ["a 1 -> 2", "package b (build) changed", "d none -> 3", "c 1 -> none"]
-    assert differences({}, {f"package {name}": "1 h" for name in "abcdefgh"})[5:] == ["f none -> 1", "2 more"]
+    old = {"host a": "1 h0 xx", "build b": "1 h0 xx", "host c": "1 h0 xx"}
+    new = {"host a": "2 h0 yy", "build b": "1 h1 yy", "host d": "3 h0 yy"}
+    assert changed(Fingerprint(packages=old), Fingerprint(packages=new)) == [
+        "a 1 -> 2", "b 1 was rebuilt", "d none -> 3", "c 1 -> none",
+    ]  # fmt: skip
+    many = Fingerprint(packages={f"host {name}": "1 h" for name in "abcdefgh"})
+    assert changed(Fingerprint(), many)[5:] == ["f none -> 1", "2 more"]
 
 
 def test_narrowing_to_one_python_does_not_recompile(recipe: Path) -> None:
@@ -172,8 +188,7 @@ def test_narrowing_to_one_python_does_not_recompile(recipe: Path) -> None:
 
 def test_another_place_takes_the_tree_away_and_another_staging_its_packages(recipe: Path) -> None:
     here, there = facts(recipe), facts(recipe, output="/y")
-    (moved,) = differences(here.dependency, there.dependency)
-    assert moved.endswith(" host:/x/a -> host:/y/a")
+    assert changed(here, there) == ["place host:/x/a -> host:/y/a"]
     for planned, is_other in ((PLAIN, False), (INHERITING, True)):
         digests = {fingerprint.package(planned, None, staged).digest for staged in (here, there)}
         assert (len(digests) == 2) == is_other
@@ -184,9 +199,8 @@ def test_a_patch_is_part_of_the_sources(recipe: Path) -> None:
     (recipe.parent / "patches" / "model").mkdir(parents=True)
     (recipe.parent / "patches" / "model" / "0001.patch").write_text("x")
     after = facts(recipe)
-    assert after.dependency == before.dependency
-    (told,) = differences(before.source, after.source)
-    assert told.split()[1] == "0001.patch"
+    assert after.compilers == before.compilers
+    assert changed(before, after) == ["patch 0001.patch changed"]
 
 
 def test_contents_and_modes_of_a_tree_count_but_not_times(tmp_path: Path) -> None:
@@ -233,7 +247,7 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     tree, out = tmp_path / "tree", tmp_path / "out"
     tree_reuse.write(tree, CORE)
     (tree / "a.o").write_text("object")
-    source = Fingerprint(dependency=CORE.dependency, source={"source tree": "2"})
+    source = replace(CORE, source={"source tree": "2"})
     decision = tree_reuse.decide(tree, out, source)
     assert decision.use is TreeUse.RESUME
     assert ["source tree" in reason for reason in decision.reasons] == [True]
@@ -241,9 +255,7 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     assert (tree / "a.o").exists()
     # whoever takes the change back has objects of the changed source in the tree
     assert tree_reuse.decide(tree, out, CORE).reasons == decision.reasons
-    newer = Fingerprint(
-        dependency={**CORE.dependency, "package libprotobuf": "7.35.1 h0 bb"}, source=source.source
-    )
+    newer = replace(source, packages={"host libprotobuf": "7.35.1 h0 bb"})
     decision = tree_reuse.decide(tree, out, newer)
     assert (decision.use, decision.reasons) == (TreeUse.RECOMPILE, ("libprotobuf 6.31.1 -> 7.35.1",))
     tree_reuse.prepare_tree(decision, tree, out, newer)
@@ -251,8 +263,8 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     assert tree_reuse.read(tree) == newer
 
 
-@pytest.mark.parametrize("text", ['{"dependency": [], "source": {}}', '{"dependency": {"a": 1}, "source": {}}',
-                                  "{}", "[]", "{torn", '{"dependency": {}}', "\udcff"])  # fmt: skip
+@pytest.mark.parametrize("text", ['{"compilers": [], "source": {}}', '{"compilers": {"a": 1}, "source": {}}',
+                                  "[]", "{torn", '{"required": 1}', "\udcff"])  # fmt: skip
 def test_a_stamp_of_other_types_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / tree_reuse.STAMP).write_bytes(text.encode(errors="surrogateescape"))
     assert tree_reuse.read(tmp_path) is None

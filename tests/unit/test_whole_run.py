@@ -10,7 +10,7 @@ import future
 import pytest
 from rattler import AboutJson
 from rattler.package_streaming import extract
-from tiny import ROOT, Tiny, make_channel, provider
+from tiny import PACKAGES, ROOT, Tiny, make_channel, make_package, provider
 
 from groundwork.errors import IntegrityError
 from groundwork.files import remove
@@ -19,7 +19,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.plan import planning
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.run.plan_report import staging_sentence
+from megabuild.run.plan_report import plan_lines, staging_sentence
 from megabuild.store import server
 from megabuild.store.published import records
 
@@ -141,3 +141,48 @@ def test_a_tested_package_that_is_refused_has_failed_and_no_other(
     assert [(name[:12], how) for name, how in packages.items()] == [
         ("tinylib-1.0-", "published"), ("tinypy-1.0-p", "published"), ("tinypy-1.0-p", "failed"),
     ]  # fmt: skip
+
+
+#: The tiny recipe's staging, with a package that requires idna, and the record of a tree as PyTorch's recipe writes it.
+_REQUIREMENTS = "      build:\n        - tool\n"
+_RECORD = """
+cat >"$TORCH_TREE/build/environment-inputs.json" <<END
+{"version": 1, "packages": [{"source": "host", "name": "headers", "role": "objects", "objects": {"core": 2}}],
+ "objects": {"core": 6}}
+END
+"""
+
+
+def test_a_changed_package_of_no_object_builds_nothing_and_a_header_keeps_the_tree(tiny: Tiny) -> None:
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    host = "      host:\n        - headers\n        - requests\n"
+    recipe.write_text(recipe.read_text().replace(_REQUIREMENTS, _REQUIREMENTS + host, 1))
+    staging = recipe.with_name("build_staging.sh")
+    staging.write_text(staging.read_text() + _RECORD)
+
+    def provide(idna: str, headers: str) -> None:
+        make_package(tiny.channel / "linux-64", "requests", "2.0", "0", depends=["idna"])
+        make_package(tiny.channel / "linux-64", "idna", idna, "0")
+        make_channel(tiny.channel, (("headers", headers, "0"), *PACKAGES))
+
+    provide("3.7", "5.0")
+    tiny.run()
+    kept = published(tiny)
+    provide("3.10", "5.0")
+    outlook = tiny.outlook()
+    assert outlook.progress.is_done
+    assert "no object depends on the change of idna 3.7 -> 3.10" in plan_lines(outlook)
+    remove(tiny.options().state / "tree")
+    remove(tiny.options().state / "out")
+    assert tiny.outlook().progress.is_done, "nor without its tree"
+    tiny.run()
+    assert published(tiny) == kept
+
+    recipe.write_text(recipe.read_text().replace("build: 0", "build: 1"))
+    tiny.run()
+    provide("3.11", "6.0")
+    progress = tiny.outlook().progress
+    assert (progress.tree.use, progress.tree.is_complete) == (TreeUse.RESUME, True)
+    assert progress.tree.reasons == ("headers 5.0 -> 6.0",)
+    assert tiny.run().ok
+    assert "Building C object" not in tiny.log_text(), "the tree is kept"

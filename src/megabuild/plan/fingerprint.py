@@ -1,8 +1,9 @@
 """Named facts that a compile of libtorch depends on: they decide whether it can be reused, and explain why not.
 
-There are two kinds of facts. When only *sources* changed (PyTorch's, a patch, a build script), the CMake tree stays and
-ninja compiles what differs, by content or by command line. When a *dependency* changed (a compiler, the prefix, a
-version), the tree holds objects that no longer fit, which ninja would not notice.
+Facts are of three kinds. If only *sources* changed (PyTorch's, a patch, a build script), the CMake tree stays and ninja
+compiles what differs, by content or by command line. If a *package* changed, the tree's own record says which objects
+read its files (:mod:`megabuild.plan.changes`). If a fact of the *compilers* changed (their place, or a value of the
+config), the tree holds objects that no longer fit, which ninja would not notice.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,16 +31,21 @@ from megabuild.providers.environment import Environment
 
 #: Keys that no object depends on: the path of the sources, and the Pythons, since staging has its own Python.
 _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_python"})
-_MOST_REASONS = 6
+#: Keys that name PyTorch's release: staging copies changed sources into the tree, and configures it again.
+_KEYS_OF_RELEASE = ("torch_version", "torch_sha256")
+_DPKG_FIELD = re.compile(r"^(Package|Version|Status|Architecture): *(.*?) *$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint(Key):
     """Named facts behind one compile of libtorch."""
 
-    dependency: Mapping[str, str] = field(default_factory=dict)  #: facts that all objects depend on
+    compilers: Mapping[str, str] = field(default_factory=dict)  #: facts that all objects depend on
+    #: packages by environment and name, ``host libprotobuf``; their objects are known to the tree's record alone
+    packages: Mapping[str, str] = field(default_factory=dict)
     #: facts whose changes ninja notices in the tree
     source: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()  #: names of the packages that the recipe itself requires
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +53,12 @@ class StagingInputs(Key):
     """Everything that one compile of libtorch depends on; hashes are short."""
 
     place: str  #: the isolation, and the path of the tree in it: objects contain paths
-    variant: Mapping[str, str]  #: values of the config that the staging uses, by key
+    variant: Mapping[str, str]  #: values of the config that the staging uses, by key, without ``release``
+    release: Mapping[str, str]  #: those that name PyTorch's source; no compiler sees them
     build: Mapping[str, str]  #: the build environment's packages
     host: Mapping[str, str]  #: the host environment's packages
-    system_packages: str  #: hash over the packages of a Debian root, or empty
+    system: Mapping[str, str]  #: versions of the packages of a Debian root
+    required: tuple[str, ...]  #: names of the packages that the recipe requires in both environments
     recipe: str  #: hash of the staging's part of the recipe
     scripts: Mapping[str, str]  #: hashes by path
     patches: Mapping[str, str]  #: hashes by file name
@@ -58,19 +67,21 @@ class StagingInputs(Key):
     @property
     def fingerprint(self) -> Fingerprint:
         """The facts by kind, under names for people."""
-        dependency = {"place": self.place}
-        dependency |= {f"variant {key}": value for key, value in self.variant.items()}
-        dependency |= {f"package {name} (build)": value for name, value in self.build.items()}
-        dependency |= {f"package {name}": value for name, value in self.host.items()}
-        if self.system_packages:
-            dependency["system packages"] = self.system_packages
-        # their effect on objects is visible to ninja as a command line, or is a package or variant above
+        compilers = {"place": self.place}
+        # their effect on objects is visible to ninja as a command line, or is a package or variant below
         source = {"recipe": self.recipe}
+        compilers |= {f"variant {key}": value for key, value in self.variant.items()}
+        source |= {f"variant {key}": value for key, value in self.release.items()}
+        packages = {}
+        environments = {"build": self.build, "host": self.host, "system": self.system}
+        for environment, versions in environments.items():
+            for name, version in versions.items():
+                packages[f"{environment} {name}"] = version
         source |= {f"script {name}": value for name, value in self.scripts.items()}
         source |= {f"patch {name}": value for name, value in self.patches.items()}
         if self.source_tree:
             source["source tree"] = self.source_tree
-        return Fingerprint(dependency=dependency, source=source)
+        return Fingerprint(compilers=compilers, packages=packages, source=source, required=self.required)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +122,13 @@ def staging_inputs(
 ) -> StagingInputs:
     """Collect the inputs of libtorch's compile; ``first`` is a package that is built from it."""
     variant = chosen(options.config, environment.overrides).variant
-    keys = [key for key in part.variant_keys(variant, options.recipes) if key not in _NO_FACTS]
+    values: dict[str, str] = {}
+    for key in part.variant_keys(variant, options.recipes):
+        if key not in _NO_FACTS:
+            values[key] = ", ".join(variant[key])
+    release: dict[str, str] = {}
+    if options.own:  # another feedstock's script may not look for changed sources
+        release = {key: values.pop(key) for key in _KEYS_OF_RELEASE if key in values}
 
     def solve(specs: Sequence[str], kind: str) -> Mapping[str, str]:
         platform = options.config.platform
@@ -119,10 +136,12 @@ def staging_inputs(
 
     return StagingInputs(
         place=_place(options, isolation),
-        variant={key: ", ".join(variant[key]) for key in keys},
+        variant=values,
+        release=release,
         build=solve(first.staging_build, "build"),
         host=solve(first.staging_host, "host"),
-        system_packages=_system_packages(environment.root)[:16] if environment.root else "",
+        system=_system_packages(environment.root) if environment.root else {},
+        required=tuple(sorted({spec.split()[0] for spec in (*first.staging_build, *first.staging_host)})),
         recipe=digest(part.text)[:16],
         scripts={name: value[:16] for name, value in part.files.items()},
         patches=_patches(options.recipe.parent / "patches", next(iter(variant.get("torch_source", ())), "*")),
@@ -197,43 +216,24 @@ def tree_of(files: Mapping[str, str]) -> str:
     return digest({name: (False, content) for name, content in files.items()})
 
 
-def _system_packages(root: Path) -> str:
-    """Return a sha256 over the packages installed in a Debian root.
+def _system_packages(root: Path) -> dict[str, str]:
+    """Return the versions of the packages installed in a Debian root, by name; several of one name are joined.
 
     Raises PreflightError: dpkg's list of them cannot be read.
     """
     status = root / "var" / "lib" / "dpkg" / "status"
     try:
-        lines = status.read_text(errors="replace").splitlines()
+        paragraphs = status.read_text(errors="replace").split("\n\n")
     except OSError as error:
         raise PreflightError(
             f"{status}: cannot be read: {error.strerror}",
             "delete the root folder: the next build makes it again",
         ) from error
-    return digest([line for line in lines if line.startswith(("Package:", "Version:", "Status:"))])
-
-
-def differences(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return phrases on the first six differences of two sets of facts, and on how many more there are."""
-    reasons: dict[str, None] = {}
-    for key in dict.fromkeys((*new, *old)):
-        if old.get(key) != new.get(key):
-            reasons[_difference(key, old.get(key), new.get(key))] = None
-    phrases = list(reasons)
-    more = len(phrases) - _MOST_REASONS
-    if more > 0:
-        return [*phrases[:_MOST_REASONS], f"{more} more"]
-    return phrases
-
-
-def _difference(key: str, old: str | None, new: str | None) -> str:
-    kind, _, name = key.partition(" ")
-    before = _short(old)
-    after = _short(new)
-    if kind in ("package", "variant", "place") and before != after:
-        return f"{name.removesuffix(' (build)') or kind} {before} -> {after}"
-    return f"{key} changed"
-
-
-def _short(value: str | None) -> str:
-    return value.split()[0] if value else "none"
+    versions: dict[str, str] = {}
+    for paragraph in paragraphs:
+        fields = dict(_DPKG_FIELD.findall(paragraph))
+        name = fields.get("Package", "")
+        if name and "deinstall" not in fields.get("Status", ""):
+            version = f"{fields.get('Version', '')} {fields.get('Architecture', '')}".strip()
+            versions[name] = " ".join(filter(None, (versions.get(name), version)))
+    return versions

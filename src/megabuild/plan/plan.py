@@ -103,6 +103,8 @@ class Plan:
     environment: Environment  #: made by the provider; its overrides include the requested ones
     #: everything that libtorch's compile depends on; its digest is the salt of the engine's staging cache
     staging: Fingerprint
+    #: changes since the former staging on which no object depends, so ``staging`` is the former one
+    without_effect: tuple[str, ...] = ()
     #: isolation of the builds, or the error that prevents them
     isolation: Isolation | IsolationError = field(default_factory=Host)
     date: int = OLDEST_IN_ZIP  #: date of the files in packages, in seconds since 1970
@@ -122,7 +124,7 @@ class Plan:
     @property
     def stages(self) -> bool:
         """Whether the recipe has a staging output, compiled once for several packages."""
-        return bool(self.staging.dependency)
+        return bool(self.staging.compilers)
 
     @property
     def staged_name(self) -> str:

@@ -13,7 +13,7 @@ from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.plan import fingerprint, solving
+from megabuild.plan import fingerprint, solving, tree_reuse
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.last_run import find_shared_objects, read_last_run
@@ -129,7 +129,9 @@ class _Draft:
         isolation = isolation_of(options, environment)
         packages = [package for package in render_recipe(options, overrides) if not package.skipped]
         part, package_parts = parts(options.recipe, options.recipes, own=options.own)
-        staged = fingerprint.staging(part, options, packages, environment, isolation)
+        needed = fingerprint.staging(part, options, packages, environment, isolation)
+        adopted = tree_reuse.adopt(options.state / "tree", options.state / "out", needed)
+        staged = adopted.fingerprint
         items = []
         for package in packages:
             inputs = fingerprint.package(package, part_of(package.name, package_parts), staged)
@@ -141,6 +143,7 @@ class _Draft:
             environment=environment,
             isolation=isolation,
             staging=staged,
+            without_effect=adopted.without_effect,
             date=self.date,
             extensions=self.extensions.plan(environment, items, self.report),
             no_extensions=self.extensions.reason,

@@ -1,12 +1,19 @@
 """Decides by the stamp in the CMake tree, which records the tree's inputs, whether the tree can be reused.
 
 A tree that no longer fits is removed: its objects are in the object cache.
+
+The last staging that came to its end has a record outside of the tree: its facts, and what each package was to its
+objects. A tree with the facts of that record is complete: all of its objects fit these facts, and the recipe's own
+record in the tree has the content of all their inputs. A later staging compares its environment with these contents,
+removes the objects whose inputs differ, and replaces the recipe's record at its end. If it is killed before that, the
+tree has objects of two environments, of which the recipe's record describes the first alone. The stamp then has the
+facts of the second: the same staging may resume, but not one with a third environment, nor the first one again.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -16,14 +23,37 @@ import psutil
 
 from groundwork import channel_folder, files
 from groundwork.errors import IntegrityError
+from groundwork.exhaustive import assert_never
 from megabuild.engine import output_folder
-from megabuild.plan.fingerprint import Fingerprint, differences
+from megabuild.plan.changes import Change, compare, phrases, strongest, with_effect
+from megabuild.plan.environment_inputs import EnvironmentInputs, ObjectCounts, Role, read_inputs
+from megabuild.plan.fingerprint import Fingerprint
 
 STAMP = ".megabuild-stamp.json"
 #: Linux writes files to the disk within 35 s (vm.dirty_expire_centisecs, and the interval of its writers), some later.
 _UNFLUSHED_SECONDS = 120.0
 _NINJA_LOGS = frozenset({".ninja_log", ".ninja_deps"})
-_STAMPS = msgspec.json.Decoder(dict[str, dict[str, str]])
+_STAMPS = msgspec.json.Decoder(Fingerprint)
+#: In a config's state folder, which builds cannot write: the last staging that came to its end.
+LAST_STAGING = "last-staging.json"
+
+
+class LastStaging(msgspec.Struct, frozen=True, kw_only=True):
+    """A staging that came to its end."""
+
+    fingerprint: Fingerprint
+    inputs: EnvironmentInputs | None = None  #: of its tree; None if its recipe writes no record
+
+    def knows(self, fingerprint: Fingerprint) -> bool:
+        """Return whether objects of another staging have inputs in the same packages.
+
+        Other sources may include headers of more packages, and so may other headers: protobuf's of abseil.
+        """
+        roles = {change.role for change in compare(self.fingerprint, fingerprint, self.inputs)}
+        return roles <= {Role.COMPILERS, Role.NOTHING}
+
+
+_LAST_STAGINGS = msgspec.json.Decoder(LastStaging)
 
 
 class TreeUse(str, Enum):
@@ -44,6 +74,9 @@ class Decision:
     use: TreeUse
     reasons: tuple[str, ...]
     is_complete: bool = False  #: The former compile came to its end; a change since then needs few objects.
+    #: Objects that neither the former compile nor a filled object cache has, at most; None: unknown.
+    missing: ObjectCounts | None = None
+    objects: ObjectCounts | None = None  #: All objects of the former compile; None: unknown.
 
 
 #: For a recipe without a staging output.
@@ -54,14 +87,61 @@ def read(tree: Path) -> Fingerprint | None:
     """Return the fingerprint in a tree's stamp, or None if the stamp is missing or damaged."""
     try:
         with files.open_regular(tree / STAMP) as file:
-            parts = _STAMPS.decode(file.read())
-        return Fingerprint(dependency=parts["dependency"], source=parts["source"])
-    except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError, KeyError):
+            return _STAMPS.decode(file.read())
+    except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def write(tree: Path, fingerprint: Fingerprint) -> None:
     files.write(tree / STAMP, msgspec.json.encode(fingerprint))
+
+
+def read_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
+    """Return the last staging that came to its end; None if there was none, or its record is damaged.
+
+    As long as rattler-build has the finished staging, the tree itself is the record.
+    """
+    stamp = read(tree)
+    if stamp is not None and output_folder.staging_caches(output_dir):
+        return LastStaging(fingerprint=stamp, inputs=read_inputs(tree))
+    return files.read_record(output_dir.parent / LAST_STAGING, _LAST_STAGINGS)
+
+
+def keep_last_staging(tree: Path, output_dir: Path) -> None:
+    """Record a finished staging, so that its facts outlive the tree and rattler-build's copy."""
+    if not output_folder.staging_caches(output_dir):
+        return
+    last = read_last_staging(tree, output_dir)
+    if last is not None:
+        files.write(output_dir.parent / LAST_STAGING, msgspec.json.encode(last))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopted:
+    """The fingerprint of a plan's staging."""
+
+    fingerprint: Fingerprint
+    #: changes since then on which no object depends: ``idna 3.7 -> 3.10``
+    without_effect: tuple[str, ...] = ()
+
+
+def adopt(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Adopted:
+    """Return the fingerprint of the former staging if no difference from it has an effect, else the one given.
+
+    Its digest is a part of rattler-build's key of the staging, and of each package's inputs: with the former one,
+    nothing is staged, built or published again.
+    """
+    last = read_last_staging(tree, output_dir)
+    if last is None:
+        return Adopted(fingerprint=fingerprint)
+    stamp = read(tree)
+    for former in (last.fingerprint, stamp):
+        if former is None or not last.knows(former):
+            continue
+        changes = compare(former, fingerprint, last.inputs)
+        if strongest(changes) is Role.NOTHING:
+            return Adopted(fingerprint=former, without_effect=tuple(phrases(changes)))
+    return Adopted(fingerprint=fingerprint)
 
 
 def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
@@ -70,34 +150,107 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     Raises IntegrityError: The tree is a link.
     """
     channel_folder.refuse_link(tree)
-    stamp = read(tree)
-    names = {path.name for path in channel_folder.entries(tree)}
-    if not names:
-        return Decision(use=TreeUse.FRESH, reasons=("not compiled yet",))
-    if stamp is None:
-        return Decision(use=TreeUse.RECOMPILE, reasons=("the tree's stamp is missing or damaged",))
-    if stamp.dependency != fingerprint.dependency:
-        reasons = differences(stamp.dependency, fingerprint.dependency)
-        return Decision(use=TreeUse.RECOMPILE, reasons=tuple(reasons))
-    if stamp.source != fingerprint.source:
-        return Decision(
-            use=TreeUse.RESUME,
-            reasons=tuple(differences(stamp.source, fingerprint.source)),
-            is_complete=bool(output_folder.staging_caches(output_dir)) and "build" in names,
+    former = _Former.read(tree, output_dir)
+    if not former.names:
+        return former.decision(TreeUse.FRESH, fingerprint, "not compiled yet")
+    if former.stamp is None:
+        return former.decision(TreeUse.RECOMPILE, fingerprint, "the tree's stamp is missing or damaged")
+    changes = compare(former.stamp, fingerprint, former.inputs)
+    reasons = phrases(with_effect(changes) or changes)
+    if not former.can_keep(changes):
+        return former.decision(TreeUse.RECOMPILE, fingerprint, *reasons)
+    if changes:
+        return former.decision(TreeUse.RESUME, fingerprint, *reasons)
+    if (
+        former.names - {STAMP} and "build" not in former.names
+    ):  # an unpacked official wheel has no build folder
+        return former.decision(TreeUse.RESUME, fingerprint, "the tree's build folder is missing")
+    if former.has_staging:
+        return Decision(use=TreeUse.REUSE, reasons=("its inputs have not changed",), missing=ObjectCounts())
+    return former.decision(TreeUse.RESUME, fingerprint, "the last run did not finish it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Former:
+    """A former compile: its tree, and the last staging that came to its end."""
+
+    names: frozenset[str]  #: of the tree's entries
+    stamp: Fingerprint | None
+    last: LastStaging | None
+    has_staging: bool  #: rattler-build has the finished staging
+    has_record: bool  #: the recipe can compare its environment with the one of the tree
+
+    @classmethod
+    def read(cls, tree: Path, output_dir: Path) -> _Former:
+        return cls(
+            names=frozenset(path.name for path in channel_folder.entries(tree)),
+            stamp=read(tree),
+            last=read_last_staging(tree, output_dir),
+            has_staging=bool(output_folder.staging_caches(output_dir)),
+            has_record=read_inputs(tree) is not None,
         )
-    if names - {STAMP} and "build" not in names:  # an unpacked official wheel has no build folder
-        return Decision(use=TreeUse.RESUME, reasons=("the tree's build folder is missing",))
-    if output_folder.staging_caches(output_dir):
-        return Decision(use=TreeUse.REUSE, reasons=("its inputs have not changed",))
-    return Decision(use=TreeUse.RESUME, reasons=("the last run did not finish it",))
+
+    @property
+    def inputs(self) -> EnvironmentInputs | None:
+        return self.last.inputs if self.last is not None else None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all objects fit the stamp."""
+        if "build" not in self.names:
+            return False
+        is_last = self.last is not None and self.last.fingerprint == self.stamp
+        return self.has_staging or (is_last and self.has_record)
+
+    def can_keep(self, changes: Sequence[Change]) -> bool:
+        """Return whether a tree with these changes since its stamp can be kept."""
+        of_packages = [change for change in changes if change.role is not Role.SOURCE]
+        role = strongest(of_packages)
+        if not of_packages or self.last is None:
+            return not of_packages
+        match role:
+            case Role.COMPILERS:
+                return False
+            case Role.OBJECTS:
+                return self.is_complete and self.has_record
+            case Role.CONFIGURE | Role.NOTHING | Role.SOURCE:
+                is_known = self.stamp is not None and self.last.knows(self.stamp)
+                return self.is_complete or is_known
+            case never:
+                assert_never(never)
+
+    def decision(self, use: TreeUse, fingerprint: Fingerprint, *reasons: str) -> Decision:
+        """Return a decision, with the objects that it needs as far as they are known."""
+        objects = None
+        missing = None
+        if self.inputs is not None and self.last is not None:
+            objects = self.inputs.objects
+            missing = _missing(compare(self.last.fingerprint, fingerprint, self.inputs), objects)
+        is_complete = use is TreeUse.RESUME and self.is_complete
+        return Decision(
+            use=use, reasons=reasons, is_complete=is_complete, missing=missing, objects=objects
+        )  # fmt: skip
+
+
+def _missing(changes: Iterable[Change], objects: ObjectCounts) -> ObjectCounts | None:
+    """Return the objects that the changes need at most; None if only ninja or the compilers know them."""
+    missing = ObjectCounts()
+    for change in changes:
+        if change.role is Role.COMPILERS and change.objects is not None:
+            return objects
+        if change.objects is None:
+            return None
+        missing = missing.added(change.objects, objects)
+    return missing
 
 
 def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
-    """Remove stagings, and the tree unless it fits ``fingerprint``; stamp the tree.
+    """Record the finished staging, then remove stagings, and the tree unless it fits ``fingerprint``; stamp the tree.
 
-    The order matters if the run is killed in between: stagings are removed before the stamp changes, and the stamp is
-    written before the compile.
+    The order matters if the run is killed in between: stagings are recorded before they are removed, they are removed
+    before the stamp changes, and the stamp is written before the compile.
     """
+    keep_last_staging(tree, output_dir)
     if decision.use in (TreeUse.REUSE, TreeUse.NONE):
         return
     output_folder.drop_stagings(output_dir)

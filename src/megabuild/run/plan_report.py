@@ -88,10 +88,12 @@ def _work_lines(outlook: Outlook) -> list[str]:
     plan = outlook.plan
     stored = outlook.progress.stored
     left = outlook.progress.when_fetched()
+    lines = []
+    if plan.without_effect:
+        lines.append(f"no object depends on the change of {'; '.join(plan.without_effect)}")
     if left.is_done:
         reason = "the store has the rest" if stored.packages else "all packages exist"
-        return [f"nothing to build: {reason}"]
-    lines = []
+        return [f"nothing to build: {reason}", *lines]
     if left.missing and plan.stages and not stored.staging:
         lines.append(staging_sentence(outlook.progress))
         if plan.shared and outlook.progress.compiles_staging:
@@ -223,6 +225,7 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
             "fingerprint": plan.staging.digest,
             "decision": progress.tree.use.value,
             "reasons": list(progress.tree.reasons),
+            "without_effect": list(plan.without_effect),
         },
         "shared_objects": plan.shared,
         "store": {"packages": sorted(stored.packages), "staging": stored.staging is not None},

@@ -80,6 +80,8 @@ class PyTorchBuild:
             if plan.stages:
                 _prepare_tree(progress)
             _, error = build.run(sandbox, _job(attempt, sandbox, planned=list(build.missing)))
+            if plan.stages:
+                tree_reuse.keep_last_staging(state / "tree", state / "out")
             return TaskResult(seconds=self._seconds, error=error)
 
 

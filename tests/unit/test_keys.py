@@ -44,6 +44,7 @@ from megabuild.plan.run_choices import PygMode
 from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.provider import keys_of_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Environment
 from megabuild.providers.local import compilers, package_store, placeholder_packages
@@ -745,6 +746,14 @@ def of_debian(fingerprint: str = "1", glibc: str = "2.41") -> LocalPackage:
 
 def of_nvcc(version: str = "12.4.1", root: str = "1", flags: str = "-a") -> LocalPackage:
     return compilers.nvcc(version, "12.4", "linux-64", {"NVCC_PREPEND_FLAGS": flags}, (), root)
+
+
+def test_a_plan_reads_the_packages_of_a_root_one_by_one_and_not_in_each_package_made_of_it() -> None:
+    keys = keys_of_root([of_debian(), of_nvcc(), of_wheel()])
+    assert set(keys) == {libraries.NAME, "cuda-nvcc_linux-64"}
+    assert keys_of_root([of_debian("2"), of_nvcc(root="2")]) == keys
+    assert keys_of_root([of_debian("2", glibc="2.36"), of_nvcc(root="2")]) != keys
+    assert keys_of_root([of_debian(), of_nvcc(flags="-b")]) != keys
 
 
 @pytest.mark.parametrize(

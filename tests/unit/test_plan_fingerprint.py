@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from small_files import write
@@ -54,14 +55,16 @@ def facts(
     variant: Mapping[str, tuple[str, ...]] | None = None,
     root: Path | None = None,
     output: str = "/x",
+    solved: Mapping[str, str] = MappingProxyType({}),
+    of_root: Mapping[str, str] = MappingProxyType({}),
 ) -> Fingerprint:
     part, _ = parts(recipe)
     variant = variant or {"torch_source": ("model",), "provider": ("debian",)}
     config = replace(load(ROOT.parents[2], "linux_64_cpu"), name="a", variant=variant, zip_keys=())
     options = Options(config=config, root=recipe.parent.parent, output=Path(output), cache=Path("/cache"))
-    environment = Environment(channels=(Channel.parse("none"),), pythons=(), root=root)
+    environment = Environment(channels=(Channel.parse("none"),), pythons=(), root=root, of_root=of_root)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(solving, "environment", lambda *_: {})
+        patch.setattr(solving, "environment", lambda *_: solved)
         return fingerprint.staging(part, options, [INHERITING], environment, Host())
 
 
@@ -84,6 +87,16 @@ def test_each_package_of_a_debian_root_is_a_fact(recipe: Path, tmp_path: Path) -
     assert facts(recipe, root=tmp_path / "root") == before
     status.write_text(status.read_text().replace("3.21", "3.22"))
     assert changed(before, facts(recipe, root=tmp_path / "root")) == ["libprotobuf-dev 3.21 -> 3.22"]
+
+
+def test_a_package_made_of_a_root_changes_with_its_version_and_its_own_inputs_alone(recipe: Path) -> None:
+    def of(version: str, key: str) -> Mapping[str, str]:
+        return facts(recipe, solved={"libs": version, "zlib": "1 h1 a"}, of_root={"libs": key}).packages
+
+    assert of("13.1 h1_0 aa", "one") == of("13.1 h2_0 bb", "one")
+    assert of("13.1 h1_0 aa", "one") != of("13.2 h1_0 aa", "one")
+    assert of("13.1 h1_0 aa", "one") != of("13.1 h1_0 aa", "two")
+    assert of("13.1 h1_0 aa", "one")["host zlib"] == "1 h1 a"
 
 
 def test_a_package_is_used_and_tested_with_its_own_python(monkeypatch: pytest.MonkeyPatch) -> None:

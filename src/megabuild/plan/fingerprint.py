@@ -132,7 +132,11 @@ def staging_inputs(
 
     def solve(specs: Sequence[str], kind: str) -> Mapping[str, str]:
         platform = options.config.platform
-        return solving.environment(specs, environment, platform, f"staging: {kind} environment")
+        packages = dict(solving.environment(specs, environment, platform, f"staging: {kind} environment"))
+        for name in packages.keys() & environment.of_root.keys():
+            version = packages[name].split()[0]
+            packages[name] = f"{version} {environment.of_root[name][:16]}"
+        return packages
 
     return StagingInputs(
         place=_place(options, isolation),

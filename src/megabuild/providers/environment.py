@@ -58,6 +58,9 @@ class Environment:
     notes: tuple[str, ...] = ()
     stand_ins: tuple[str, ...] = ()  #: Names of a rehearsal's empty packages.
     logins: tuple[Login, ...] = ()  #: Credentials of channels.
+    #: Keys of the packages made from files of `root`, by name. They leave the root's own packages out, whose versions
+    #: the plan reads one by one: else each update of one of them would change every package made from the root.
+    of_root: Mapping[str, str] = field(default_factory=dict)
     pending: Pending | None = None  #: In a survey: work before the build; None if there is none.
 
     @property

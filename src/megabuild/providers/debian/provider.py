@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from megabuild.isolation.engine import Engine
@@ -12,6 +13,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment, Pending, virtual_gpu
 from megabuild.providers.local.compilers import probe
 from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import Figures, LocalProvider, base_python, requirements
 
 _GB = 1_000_000_000
@@ -78,6 +80,7 @@ class DebianProvider(LocalProvider):
         return replace(
             made,
             root=root.path,
+            of_root=keys_of_root(channel.packages),
             source=root.source,
             overrides={**made.overrides, "torch_source_path": (_SOURCE_INSIDE,)},
             virtual_packages={**made.virtual_packages, "__glibc": toolchain.glibc},
@@ -102,3 +105,12 @@ class DebianProvider(LocalProvider):
             pending=Pending(bytes=size * _GB),
             notes=tuple(notes),
         )
+
+
+def keys_of_root(packages: Iterable[LocalPackage]) -> dict[str, str]:
+    """Return the keys of packages made from a root's files, by name, as if every root were the same."""
+    keys: dict[str, str] = {}
+    for package in packages:
+        if "root" in package.inputs:
+            keys[package.name] = replace(package, inputs={**package.inputs, "root": ""}).key
+    return keys

@@ -51,7 +51,7 @@ def stamp_of_a_tree(folder: Path) -> None:
 
 
 def duration_of_a_run(folder: Path) -> None:
-    last_run.keep_last_run(cast(Any, None), 9.0)
+    last_run.keep_last_runs(cast(Any, None), last_run.NO_RUNS)
 
 
 def channels_of_packages(folder: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from small_files import write
 from tiny import Clock, kept_sentences
 
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptKind, ScriptLine
+from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.run import build_output
 from megabuild.run.build_output import BuildStep, Parser, StepKind
+from megabuild.run.ninja_log import read_ninja_log
 
 
 def line(
@@ -89,3 +93,60 @@ def test_swaps_are_told_and_kept() -> None:
     (sentence,) = kept
     assert re.findall(r"[\d.]+", sentence.getMessage()) == ["3.12", "3.11", "163", "0"]
     assert parser.swaps == {"3.11": {"steps": 163, "core": 0}}
+
+
+def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(build_output, "monotonic", clock)
+    parser = Parser()
+    seconds = {"sync": 1.0, "configure": 20.0, "compile": 100.0, "check": 3.0, "install": 4.0}
+    for phase, spent in seconds.items():
+        feed(parser, line(f"::megabuild:: phase {phase}"))
+        if phase == "compile":
+            for path in ("c10/CMakeFiles/c10.dir/a.cpp.o", "x/torch_python.dir/b.cpp.o"):
+                feed(parser, line(f"[1/9 3.5s] Building CXX object {path}"))
+            feed(parser, line("[3/9 3.5s] Linking CXX shared library lib/libc10.so"))
+        clock.now += spent
+    for python in ("3.11", "3.12"):
+        for phase in ("swap", "python"):
+            for text in (
+                f"::megabuild:: phase {phase}",
+                "[1/9 3.5s] Building CXX object x/torch_python.dir/b.cpp.o",
+            ):
+                feed(parser, line(text, package="pytorch", build=f"py{python}", python=python))
+            clock.now += 10
+    costs = parser.costs(200.0, ObjectCounts(core=1))
+    assert (costs.configure, costs.compile, costs.install, costs.pythons) == (21, 100, 7, 40)
+    assert costs.fixed == 60
+    assert parser.built == {"core": 1, "bindings": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("[1/2 3s] Building CXX object caffe2/CMakeFiles/torch_cpu.dir/a.cpp.o", "core"),
+        ("[1/2 3s] Building CXX object caffe2/CMakeFiles/torch_cpu.dir/__/torch/csrc/cuda/a.cpp.o", "core"),
+        ("[1/2 3s] Building CXX object caffe2/CMakeFiles/torch_cuda.dir/a.cpp.o", "cuda"),
+        ("[1/2 3s] Building CUDA object caffe2/CMakeFiles/torch_cuda.dir/a.cu.o", "kernels"),
+        ("caffe2/CMakeFiles/torch_cuda_linalg.dir/a.cpp.o", "cuda"),
+        ("caffe2/CMakeFiles/torch_cuda.dir/a.cu.o", "kernels"),
+        ("functorch/CMakeFiles/functorch.dir/a.cpp.o", "bindings"),
+        ("lib/libtorch_cuda.so", ""),
+        ("[1/2 3s] Linking CXX shared library lib/libtorch_cuda.so", ""),
+    ],
+)
+def test_the_kind_of_an_object(text: str, kind: str) -> None:
+    assert build_output.kind_of_object(text) == kind
+
+
+def test_a_ninja_log_tells_how_long_objects_and_links_took(tmp_path: Path) -> None:
+    lines = [
+        "# ninja log v5", "0\t9000\t1\ta.dir/a.cpp.o\tx", "0\t2000\t1\ta.dir/a.cpp.o\tx",
+        "1000\t5000\t1\ta.dir/b.cpp.o\tx", "0\t8000\t1\ta.dir/b.cu.o\tx",
+        "0\t3000\t1\tlib/libtorch.so\tx", "0\t500\t1\tlib/libc.so.1.2\tx",
+        "5\t1\t1\ttorn.dir/c.o\tx", "x\t1\t1\tc.o", "9" * 40 + "\t1\t1\tc.o\tx",
+    ]  # fmt: skip
+    write(tmp_path / "build/.ninja_log", "\n".join(lines))
+    found = read_ninja_log(tmp_path)
+    assert (found.objects, found.links) == ({"core": 2.0, "kernels": 8.0}, 3.5)
+    assert read_ninja_log(tmp_path / "none").links == 0

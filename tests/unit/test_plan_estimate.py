@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from small_files import write
+
 from groundwork.machine import measure
 from megabuild.configs.config import load
 from megabuild.configs.render import render
+from megabuild.plan import last_run
+from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.last_run import keep_last_run, read_last_run
+from megabuild.plan.last_run import NO_RUNS, LastRuns, RunCosts, RunKind, keep_last_runs, read_last_runs
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
@@ -60,14 +65,94 @@ def test_packages_that_exist_take_nothing(repository: Path, tmp_path: Path) -> N
     assert (figures.disk, figures.hours) == (0, 0)
 
 
+def with_last_runs(plan: Plan, runs: LastRuns) -> Plan:
+    keep_last_runs(plan.options, runs)
+    assert read_last_runs(replace(plan.options, pythons=("3.12",))) == NO_RUNS, "for other Pythons"
+    return replace(plan, last_runs=read_last_runs(plan.options))
+
+
 def test_the_last_run_from_scratch_is_the_best_estimate(repository: Path, tmp_path: Path) -> None:
     plan = a_plan(repository, tmp_path, "linux_64_cpu")
-    assert read_last_run(plan.options) == 0
-    keep_last_run(plan.options, 7200.0)
-    assert read_last_run(replace(plan.options, pythons=("3.12",))) == 0, "for other Pythons"
-    plan = replace(plan, last_run=read_last_run(plan.options))
-    assert estimate_of(plan).hours == 2.0
-    assert estimate_of(plan, use=TreeUse.RESUME).hours > 2.0
+    assert read_last_runs(plan.options) == NO_RUNS
+    plan = with_last_runs(plan, LastRuns(runs={RunKind.SCRATCH: RunCosts(seconds=7200.0)}))
+    found = estimate_of(plan)
+    assert (found.hours, found.expected, found.basis) == (2.0, 7200.0, "the last run here")
+    resumed = estimate_of(plan, use=TreeUse.RESUME)
+    assert resumed.hours > 2.0
+    assert resumed.expected == 0.0
+
+
+def minutes(plan: Plan, decision: Decision) -> float:
+    """The minutes that a plan for inherited packages and two jobs foretells."""
+    items = tuple(
+        PlanItem(package=replace(item.package, staging_host=("zlib",)), fingerprint=item.fingerprint)
+        for item in plan.items
+    )
+    return round(estimate(Progress(plan=replace(plan, items=items), tree=decision)).hours * 60, 1)
+
+
+ALL = ObjectCounts(core=1200, bindings=160)
+#: As docs/lab/measurements.md measured PyTorch 2.6: four Pythons, of which three need bindings of their own.
+SCRATCH = RunCosts(
+    seconds=4 * 3600.0, configure=60.0, compile=3 * 3600.0, install=60.0, pythons=2400.0, compiled=ALL
+)
+MEASURED = LastRuns(
+    runs={RunKind.SCRATCH: SCRATCH}, object_seconds={"core": 15.0, "bindings": 10.0}, link_seconds=20.0
+)
+
+
+def kept(missing: ObjectCounts | None) -> Decision:
+    return Decision(use=TreeUse.RESUME, reasons=(), is_complete=True, missing=missing, objects=ALL)
+
+
+def test_a_rebuild_costs_its_fixed_part_and_its_objects(repository: Path, tmp_path: Path) -> None:
+    plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
+    nothing = minutes(plan, kept(ObjectCounts()))
+    assert 18 < nothing < 60, "environments, configure, links, install, packing and tests"
+    eight = minutes(plan, kept(ObjectCounts(core=3, bindings=5)))
+    assert round(eight - nothing, 1) == round((3 * 15 + 5 * 10) / 2 / 60, 1)
+    assert 0.2 <= minutes(plan, kept(ObjectCounts(core=1))) - nothing < 0.4, "one object has one job"
+    packages = minutes(plan, Decision(use=TreeUse.REUSE, reasons=()))
+    assert packages < nothing
+    # a rebuild that was measured is a better basis
+    costs = RunCosts(seconds=900.0, compile=120.0, compiled=ObjectCounts(core=8))
+    plan = replace(plan, last_runs=replace_runs(MEASURED, RunKind.REBUILD, costs))
+    assert minutes(plan, kept(ObjectCounts())) == 14.0
+    assert minutes(plan, kept(ObjectCounts(core=8))) == 15.0
+    assert minutes(plan, kept(None)) == 14.0
+    plan = replace(plan, last_runs=replace_runs(MEASURED, RunKind.REPACK, RunCosts(seconds=300.0)))
+    assert minutes(plan, Decision(use=TreeUse.REUSE, reasons=())) == 5.0
+
+
+def replace_runs(of: LastRuns, kind: RunKind, costs: RunCosts) -> LastRuns:
+    return LastRuns(
+        runs={**of.runs, kind: costs}, object_seconds=of.object_seconds, link_seconds=of.link_seconds
+    )
+
+
+def test_without_a_former_run_a_rebuild_is_minutes_by_the_table(repository: Path, tmp_path: Path) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cuda124_debian")
+    assert 5 < minutes(plan, kept(ObjectCounts(core=8))) < 30
+    assert minutes(plan, Decision(use=TreeUse.FRESH, reasons=())) > 120
+
+
+def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(repository: Path, tmp_path: Path) -> None:
+    plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
+    fresh = Decision(use=TreeUse.FRESH, reasons=(), missing=ObjectCounts(core=8), objects=ALL)
+    assert minutes(plan, fresh) == 240
+    plan.options.objects_folder(plan.usable_isolation()).mkdir(parents=True)
+    assert minutes(plan, fresh) < 60
+    assert minutes(plan, replace(fresh, missing=ALL)) == 240, "another compiler"
+    assert minutes(plan, replace(fresh, missing=None)) == 240
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12.5", "{}x", '{"version": 2}', '{"runs": {"x": {}}}', '{"link_seconds": -1}']
+)
+def test_a_damaged_record_of_last_runs_is_none(text: str, repository: Path, tmp_path: Path) -> None:
+    options = a_plan(repository, tmp_path, "linux_64_cpu").options
+    write(last_run._last_run_file(options), text)
+    assert read_last_runs(options) == NO_RUNS
 
 
 def test_more_jobs_than_cores_are_no_faster(repository: Path, tmp_path: Path) -> None:

@@ -643,27 +643,25 @@ def test_channels_are_recorded_when_they_exist(pending: bool, monkeypatch: pytes
 
 @pytest.mark.parametrize("error", ["", "x"])
 @pytest.mark.parametrize("built", [True, False])
-@pytest.mark.parametrize("compiles", [True, False])
-@pytest.mark.parametrize("scratch", [True, False])
-def test_only_a_whole_compile_that_succeeds_is_a_measure_for_the_next(
-    error: str, built: bool, compiles: bool, scratch: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("needs_staging", [True, False])
+def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
+    error: str, built: bool, needs_staging: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[float] = []
-    monkeypatch.setattr(driver, "keep_last_run", lambda _, seconds: kept.append(seconds))
+    kept: list[object] = []
+    monkeypatch.setattr(driver, "measure_run", lambda *values: values[-1])
+    monkeypatch.setattr(driver, "keep_last_runs", lambda _, runs: kept.append(runs))
     rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED)]
     monkeypatch.setattr(driver, "package_results", lambda *_: tuple(rows))
     monkeypatch.setattr(driver, "install_line", lambda *_: "")
-    plan = SimpleNamespace(options=SimpleNamespace(run_name="x", packages=tmp_path), last_run=7.0)
-    progress = SimpleNamespace(
-        plan=plan, compiles_staging=compiles, is_from_scratch=scratch, tree=SimpleNamespace(use=None)
-    )
+    plan = SimpleNamespace(options=SimpleNamespace(run_name="x", packages=tmp_path))
+    progress = SimpleNamespace(plan=plan, needs_staging=needs_staging, tree=SimpleNamespace(use=None))
     run = SimpleNamespace(
         _plan=plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,
         _log=SimpleNamespace(path=tmp_path), status=SimpleNamespace(seconds=5.0),
     )  # fmt: skip
     summary = Driver.summary(cast(Any, run), error)
     assert summary.ok == (built and not error)
-    assert kept == ([5.0 if scratch else 7.0] if summary.ok and compiles else [])
+    assert kept == ([5.0] if summary.ok and needs_staging else [])
 
 
 @pytest.mark.parametrize("isolation", ["host", IsolationError("x", "y")], ids=["host", "none"])

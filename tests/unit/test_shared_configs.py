@@ -9,7 +9,7 @@ import pytest
 
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing, sort_for_sharing
-from megabuild.plan.last_run import find_shared_objects, keep_last_run, read_last_run
+from megabuild.plan.last_run import LastRuns, find_shared_objects, keep_last_runs, read_last_runs
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import PygMode
 
@@ -57,8 +57,9 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     assert not find_shared_objects(second, {})
     assert find_shared_objects(replace(second, earlier=("linux_64_cpu",)), {}) == "linux_64_cpu"
     first = a_run(repository, tmp_path, "linux_64_cpu")
-    keep_last_run(first, 60.0)
-    assert (read_last_run(first), read_last_run(replace(first, pyg=PygMode.NONE))) == (60.0, 0.0)
+    keep_last_runs(first, LastRuns(link_seconds=60.0))
+    assert read_last_runs(first).link_seconds == 60.0
+    assert read_last_runs(replace(first, pyg=PygMode.NONE)).link_seconds == 0.0
     assert not find_shared_objects(second, {}), "`clean` has removed the objects"
     (tmp_path / "cache" / "objects" / second.objects_name).mkdir(parents=True)
     assert find_shared_objects(second, {}) == "linux_64_cpu"

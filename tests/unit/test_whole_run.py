@@ -18,6 +18,8 @@ from groundwork.machine import machine_platform
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
 from megabuild.plan import planning
+from megabuild.plan.environment_inputs import ObjectCounts
+from megabuild.plan.last_run import RunKind
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.plan_report import plan_lines, staging_sentence
 from megabuild.store import server
@@ -62,7 +64,8 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     ended = json.loads((state / "state.json").read_text())
     assert (ended["status"], ended["exit_code"], ended["activities"]) == ("done", 0, [])
     assert set(ended["packages"].values()) == {"published"}
-    assert tiny.plan().last_run > 0
+    costs = tiny.plan().last_runs.runs[RunKind.SCRATCH]
+    assert (costs.compiled, costs.seconds > 0, costs.install > 0) == (ObjectCounts(core=6), True, True)
 
     before = (state / "run.json").read_bytes()
     assert [row.status for row in tiny.run().packages] == ["skipped"] * 3
@@ -114,6 +117,7 @@ def test_another_build_number_stages_and_compiles_nothing(tiny: Tiny) -> None:
     assert [row.status for row in summary.packages] == ["built"] * 3
     assert all(row.package.build_string.endswith("_1") for row in summary.packages)
     assert [decided for decided, _ in tiny.decisions()] == ["reuse"]
+    assert set(tiny.plan().last_runs.runs) == {RunKind.SCRATCH, RunKind.REPACK}
     assert "Building C object" not in tiny.log_text()
     assert "tiny-build: configure" not in tiny.phases()
 
@@ -184,5 +188,10 @@ def test_a_changed_package_of_no_object_builds_nothing_and_a_header_keeps_the_tr
     progress = tiny.outlook().progress
     assert (progress.tree.use, progress.tree.is_complete) == (TreeUse.RESUME, True)
     assert progress.tree.reasons == ("headers 5.0 -> 6.0",)
+    assert staging_sentence(progress) == (
+        "tiny-build is compiled completely; at most 2 of 6 objects are compiled again: 2 of libtorch"
+        " (headers 5.0 -> 6.0)"
+    )
     assert tiny.run().ok
+    assert set(tiny.plan().last_runs.runs) == {RunKind.SCRATCH, RunKind.REBUILD}
     assert "Building C object" not in tiny.log_text(), "the tree is kept"

@@ -1,4 +1,4 @@
-"""The last run of a config on this machine: its duration, and the objects that it has left in the cache."""
+"""The last runs of a config on this machine: where their seconds went, and the objects left in the cache."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
 
 from groundwork import files
 from groundwork.errors import ConfigError
 from groundwork.keys import Key
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
+from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.options import Options
 from megabuild.providers.select import provider_of
 
@@ -38,16 +43,56 @@ def _has_left_objects(options: Options, name: str) -> bool:
     return _last_run_file(other).parent.is_dir()
 
 
-def read_last_run(options: Options) -> float:
-    """Return the seconds of a config's last complete run from scratch; 0 without a readable record."""
-    with suppress(OSError, ValueError):
-        return float(_last_run_file(options).read_text())
-    return 0.0
+class RunKind(str, Enum):
+    """The kinds of complete runs, by the work that they repeat."""
+
+    SCRATCH = "scratch"  #: all objects are compiled
+    REBUILD = "rebuild"  #: a former tree, or the object cache, has most objects
+    REPACK = "repack"  #: the finished staging is reused: nothing of libtorch is compiled
 
 
-def keep_last_run(options: Options, seconds: float) -> None:
-    """Record the duration of a complete run, for the next plan's estimate and time left."""
-    files.write(_last_run_file(options), str(seconds))
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class RunCosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the seconds of a complete run went."""
+
+    seconds: _Seconds  #: of the whole run, without its preparation
+    configure: _Seconds = 0.0  #: staging's sources and CMake
+    compile: _Seconds = 0.0  #: staging's objects and links
+    install: _Seconds = 0.0  #: staging's checks and installation
+    pythons: _Seconds = 0.0  #: all Pythons' scripts: swap, bindings, package
+    compiled: ObjectCounts = (
+        ObjectCounts()
+    )  #: staging's objects that came neither from a tree nor from the cache
+
+    @property
+    def fixed(self) -> float:
+        """Seconds of environments, packing and tests, and of staging without its compile."""
+        return max(0.0, self.seconds - self.compile - self.pythons)
+
+
+class LastRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """The last complete run of each kind, and the seconds of single steps."""
+
+    version: Literal[1] = 1
+    runs: Mapping[RunKind, RunCosts] = {}
+    object_seconds: Mapping[str, _Seconds] = {}  #: of one object, by kind
+    link_seconds: _Seconds = 0.0  #: of all links, one after the other
+
+
+NO_RUNS = LastRuns()
+_LAST_RUNS = msgspec.json.Decoder(LastRuns)
+
+
+def read_last_runs(options: Options) -> LastRuns:
+    """Return the last runs of a config with these options; none without a readable record."""
+    return files.read_record(_last_run_file(options), _LAST_RUNS) or NO_RUNS
+
+
+def keep_last_runs(options: Options, runs: LastRuns) -> None:
+    """Record the last runs, for the next plan's estimate and time left."""
+    files.write(_last_run_file(options), msgspec.json.encode(runs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +149,6 @@ def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
 
 
 def _last_run_file(options: Options) -> Path:
-    """Return the file with a run's duration, in a folder of the runs with the same objects; checkouts share it."""
+    """Return the file with the last runs, in a folder of the runs with the same objects; checkouts share it."""
     folder = f"{options.cache_name}-{compiled_objects(options).digest[:8]}"
     return options.cache / "last-run" / folder / run_duration(options, os.environ).digest[:16]

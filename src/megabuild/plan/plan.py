@@ -15,6 +15,7 @@ from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.last_run import NO_RUNS, LastRuns
 from megabuild.plan.options import Options
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
@@ -111,8 +112,7 @@ class Plan:
     extensions: tuple[Task, ...] = ()  #: PyTorch Geometric's extensions, sorted by name
     no_extensions: str = ""  #: why there are none
     notes: tuple[str, ...] = ()  #: notes for the user
-    #: seconds of the last complete run from scratch on this machine for the same options; 0 if there was none
-    last_run: float = 0.0
+    last_runs: LastRuns = NO_RUNS  #: complete runs on this machine for the same options
     shared: str = ""  #: another config whose objects are in the cache
 
     def usable_isolation(self) -> Isolation:

@@ -16,7 +16,7 @@ from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan import fingerprint, solving, tree_reuse
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
 from megabuild.plan.extensions import ExtensionPlanner
-from megabuild.plan.last_run import find_shared_objects, read_last_run
+from megabuild.plan.last_run import find_shared_objects, read_last_runs
 from megabuild.plan.options import MODEL, Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.recipe_parts import part_of, parts
@@ -148,7 +148,7 @@ class _Draft:
             extensions=self.extensions.plan(environment, items, self.report),
             no_extensions=self.extensions.reason,
             notes=(*environment.notes, *self.extensions.notes, *self.release.notes),
-            last_run=read_last_run(options),
+            last_runs=read_last_runs(options),
             shared=find_shared_objects(options, overrides),
         )
 

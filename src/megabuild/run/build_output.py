@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+import re
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -11,10 +12,12 @@ from time import monotonic
 from typing import NamedTuple
 
 from groundwork.names import PackageId, package_name
-from groundwork.progress import MARKER, Phases
+from groundwork.progress import MARKER, Phases, Step
 from groundwork.text import counted
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.logs import ENGINE, STAGING_SCRIPT, UNKNOWN, Script, ScriptKind, ScriptLine
+from megabuild.plan.environment_inputs import ObjectCounts
+from megabuild.plan.last_run import RunCosts
 from megabuild.status.status import logger
 
 STAGING = "staging"
@@ -23,6 +26,29 @@ SWAP = "swap"
 #: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES = 2000
 _LONGEST_LINE = 100_000
+_BEFORE_COMPILE = (STAGING, "sync", "configure")
+_COMPILE = "compile"
+#: ninja's line of a finished object: its language and path.
+_OBJECT = re.compile(r"^\[\d+/\d+ [^\]]*\] Building (?P<language>\w+) object (?P<path>\S+)")
+_BINDINGS = re.compile(r"(torch_python|functorch|nnapi_backend)\.dir/")
+_OF_CUDA = re.compile(r"cuda|nvrtc")
+
+
+def kind_of_object(text: str) -> str:
+    """Return the kind of the object that a line of ninja's output or log names; empty if it names none.
+
+    The kinds are the fields of :class:`ObjectCounts`.
+    """
+    found = _OBJECT.match(text)
+    path = found["path"] if found is not None else text
+    if not path.endswith((".o", ".obj")):
+        return ""
+    if path.endswith((".cu.o", ".cu.obj")) or (found is not None and found["language"] == "CUDA"):
+        return "kernels"
+    if _BINDINGS.search(path):
+        return "bindings"
+    target = path.partition(".dir/")[0]
+    return "cuda" if _OF_CUDA.search(target) else "core"
 
 
 class StepKind(Enum):
@@ -53,6 +79,12 @@ class Parser:
         #: per Python: ninja's steps after the swap, and core objects among them
         self.swaps: dict[str, dict[str, int]] = {}
         self.staging_seconds = 0.0
+        self.built = Counter[str]()  #: objects that staging's ninja built, by kind, from the cache or not
+        self._seconds = defaultdict[tuple[bool, str], float](
+            float
+        )  #: by whether the phase is staging's, and its name
+        self._phase: tuple[bool, str] | None = None
+        self._phase_began = monotonic()
         self._phases = Phases()
         self._script: Script | None = None
         self._began = monotonic()
@@ -66,6 +98,8 @@ class Parser:
                 self.staging_seconds = self._elapsed()
             self._script = line.script
             self._began = monotonic()
+            if line.kind is not ScriptKind.TEST:
+                self._begin_phase(line.script == STAGING_SCRIPT, STAGING)
             self._phases = Phases()  # each script announces its own phases
             if line.kind is ScriptKind.TEST:
                 yield BuildStep(kind=StepKind.TEST, package=package)
@@ -75,6 +109,7 @@ class Parser:
                 yield BuildStep(kind=StepKind.PHASE, phase=STAGING)
         step = self._phases.feed(line.text)
         if step is not None:
+            self._note_step(line, step)
             yield BuildStep(
                 kind=StepKind.COUNT if step.total else StepKind.PHASE,
                 package=package,
@@ -87,6 +122,39 @@ class Parser:
         marker = MARKER.match(line.text)
         if marker is not None and marker[1] == SWAP:
             self._note_swap(marker[2])
+
+    def _note_step(self, line: ScriptLine, step: Step) -> None:
+        """Measure phases, and count objects."""
+        is_staging = line.script == STAGING_SCRIPT
+        if not step.total:
+            self._begin_phase(is_staging, step.phase)
+        elif is_staging:
+            kind = kind_of_object(line.text)
+            if kind:
+                self.built[kind] += 1
+
+    def _begin_phase(self, is_staging: bool, phase: str) -> None:
+        now = monotonic()
+        if self._phase is not None:
+            self._seconds[self._phase] += now - self._phase_began
+        self._phase = (is_staging, phase)
+        self._phase_began = now
+
+    def costs(self, seconds: float, compiled: ObjectCounts) -> RunCosts:
+        """Return where a run's seconds went; ``compiled``: the objects that it had to compile."""
+        self._begin_phase(False, "")
+        pythons = sum(spent for (is_staging, _), spent in self._seconds.items() if not is_staging)
+        staging = {phase: spent for (is_staging, phase), spent in self._seconds.items() if is_staging}
+        spent_before = sum(staging.get(phase, 0.0) for phase in _BEFORE_COMPILE)
+        compile_seconds = staging.get(_COMPILE, 0.0)
+        return RunCosts(
+            seconds=seconds,
+            configure=spent_before,
+            compile=compile_seconds,
+            install=max(0.0, sum(staging.values()) - spent_before - compile_seconds),
+            pythons=pythons,
+            compiled=compiled,
+        )
 
     def _note_swap(self, text: str) -> None:
         """Keep the figures of a Python swap: ``from=3.12 to=3.13 steps=4 core=0``."""

@@ -16,7 +16,7 @@ from megabuild.engine import archive
 from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
-from megabuild.plan.last_run import keep_last_run
+from megabuild.plan.last_run import keep_last_runs
 from megabuild.plan.plan import Method, Plan
 from megabuild.plan.planning import make_plan
 from megabuild.run import store_transfer
@@ -25,6 +25,7 @@ from megabuild.run.build_output import Parser
 from megabuild.run.extension import extension_work, make_torch_channel
 from megabuild.run.graph import Graph, Inbox, TaskResult, Work
 from megabuild.run.logfile import LogFile
+from megabuild.run.measure_run import measure_run
 from megabuild.run.outlook import Outlook, look_ahead
 from megabuild.run.package_test import package_test
 from megabuild.run.preflight import check, check_disk
@@ -80,8 +81,7 @@ class Driver:
 
     def _show_progress(self) -> None:
         """Pass the packages to the status: at the start, and after each preparation."""
-        expected = self._plan.last_run if self._progress.is_from_scratch else 0.0
-        self.status.plan(self._progress.exists, expected)
+        self.status.plan(self._progress.exists, self._estimate.expected)
 
     def go(self) -> None:
         """Check, build and publish; then upload to the store."""
@@ -257,15 +257,13 @@ class Driver:
         options = plan.options
         rows = package_results(self._progress, self._failed)
         ok = not error and all(row.status.is_published for row in rows)
-        if ok and self._progress.compiles_staging:
-            # the duration of another run is no measure, but the cache has its objects
-            seconds = self.status.seconds if self._progress.is_from_scratch else plan.last_run
-            keep_last_run(options, seconds)
         parser = Parser()
         tree = self._progress.tree
         if self._pytorch is not None:
             parser = self._pytorch.parser
             tree = self._pytorch.progress.tree
+        if ok and self._progress.needs_staging:
+            keep_last_runs(options, measure_run(self._progress, parser, self.status.seconds))
         return Summary(
             ok=ok,
             config=options.run_name,

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import measure
+from megabuild.plan.last_run import RunKind
 from megabuild.plan.options import MODEL
 from megabuild.plan.plan import Method, Plan, Task
 from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
+from megabuild.run.duration import estimate_duration
 from megabuild.run.progress import Progress
 
 GB = 1_000_000_000
@@ -24,6 +26,9 @@ _HEAVY_BYTES = 6 * GB
 #: Share of a compile that is left with the objects of a config with another BLAS (docs/lab/measurements.md, "Objects
 #: that configs share").
 _SHARED = 0.03
+#: Hours of a rebuild that finds all objects in the cache, and of each Python in it (docs/lab/measurements.md).
+_REBUILD_HOURS = 0.1
+_REBUILD_PYTHON_HOURS = 0.03
 _MODEL = Figures(
     tree=0.1, package=0.05, per_python=0.02, memory=0.5, hours=0.01, python_hours=0.008, basis="measured rehearsals"
 )  # fmt: skip
@@ -43,6 +48,7 @@ class Estimate:
     memory_of_ordinary: int = 0  #: bytes of memory of every other compile than nvcc's few heavy ones
     cpu_hours: float = 0.0  #: CPU hours, without the object cache
     hours: float = 0.0  #: wall-clock hours, with the planned jobs
+    expected: float = 0.0  #: seconds, by former runs alone; 0 without one
     basis: str = ""  #: source of the figures, in a few words
     heavy_jobs: int = 0  #: how many of the jobs may compile heavy objects; 0 if no object is heavy
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
@@ -71,9 +77,14 @@ def estimate(progress: Progress) -> Estimate:
     cpu_hours = _cpu_hours(progress, figures, tasks)
     hours = cpu_hours / at_once
     basis = figures.basis
-    if progress.is_from_scratch and plan.last_run:
-        hours = plan.last_run / 3600
-        basis = "the last run here"
+    if progress.kind in (RunKind.REBUILD, RunKind.REPACK):
+        cpu_hours = _rebuild_hours(progress, figures) + _task_hours(tasks)
+        hours = _rebuild_hours(progress, figures) + _task_hours(tasks) / at_once
+        basis = "measured rebuilds"
+    last = estimate_duration(progress, at_once)
+    if last.seconds:
+        hours = last.seconds / 3600
+        basis = last.basis
     packages = 0.0
     if progress.missing:
         packages = figures.package + progress.rounds * figures.per_python
@@ -93,6 +104,7 @@ def estimate(progress: Progress) -> Estimate:
         memory_of_ordinary=needs.ordinary,
         cpu_hours=round(cpu_hours, 3),
         hours=round(hours, 3),
+        expected=last.seconds,
         basis=basis,
         heavy_jobs=heavy_jobs,
         jobs=jobs,
@@ -142,10 +154,22 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
     return disk
 
 
-def _cpu_hours(progress: Progress, figures: Figures, tasks: list[Task]) -> float:
+def _cpu_hours(progress: Progress, figures: Figures, tasks: Iterable[Task]) -> float:
     hours = progress.rounds * figures.python_hours
     if progress.compiles_staging:
         hours += figures.hours
     if progress.plan.shared:
         hours *= _SHARED
-    return hours + sum(task.cpu_seconds for task in tasks) / 3600
+    return hours + _task_hours(tasks)
+
+
+def _task_hours(tasks: Iterable[Task]) -> float:
+    return sum(task.cpu_seconds for task in tasks) / 3600
+
+
+def _rebuild_hours(progress: Progress, figures: Figures) -> float:
+    """Return the hours of PyTorch's part of a run that has all objects but few; most of it is serial."""
+    hours = progress.rounds * _REBUILD_PYTHON_HOURS
+    if progress.compiles_staging:
+        hours += _REBUILD_HOURS
+    return min(hours, figures.hours + progress.rounds * figures.python_hours)

@@ -9,6 +9,7 @@ from groundwork.errors import IsolationError
 from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
+from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Pending
@@ -19,6 +20,13 @@ from megabuild.run.progress import Progress
 #: Attributes in the JSON document.
 _ESTIMATE = "disk packages memory_per_job memory_of_ordinary cpu_hours hours basis heavy_jobs"
 _PACKAGE = "name version build_string build_number subdir file_name python"
+#: Words for the kinds of objects.
+_KINDS = {
+    "core": "of libtorch",
+    "cuda": "of its CUDA part",
+    "bindings": "of the Python bindings",
+    "kernels": "by nvcc",
+}
 
 
 def plan_result(outlook: Outlook) -> Result:
@@ -159,7 +167,7 @@ def _state(file_name: str, otherwise: str, progress: Progress) -> str:
 def staging_sentence(progress: Progress) -> str:
     """Return how the former compile is used, and why."""
     plan = progress.plan
-    sentence = _use_of_tree(progress.tree, plan.staged_name)
+    sentence = _use_of_tree(progress)
     if not plan.compiles_torch and progress.tree.use is not TreeUse.REUSE:
         sentence = f"{plan.staged_name} is unpacked from its wheel"
     if progress.tree.reasons:
@@ -167,22 +175,40 @@ def staging_sentence(progress: Progress) -> str:
     return sentence
 
 
-def _use_of_tree(decision: Decision, what: str) -> str:
+def _use_of_tree(progress: Progress) -> str:
+    decision = progress.tree
+    what = progress.plan.staged_name
     match decision.use:
         case TreeUse.NONE:
             return f"{what} has no compile of its own"
-        case TreeUse.FRESH:
-            return f"{what} is built from scratch"
         case TreeUse.REUSE:
             return f"the finished {what} is reused"
-        case TreeUse.RESUME if decision.is_complete:
+        case TreeUse.RESUME if decision.is_complete and decision.missing is None:
             return f"{what} is compiled completely; only objects that the change affects are compiled again"
+        case TreeUse.RESUME if decision.is_complete:
+            return f"{what} is compiled completely; {_again(decision)}"
         case TreeUse.RESUME:
             return f"the compile of {what} continues where it stopped"
+        case TreeUse.FRESH | TreeUse.RECOMPILE if progress.has_objects:
+            return f"{what} is rebuilt with objects from the object cache; {_again(decision)}"
+        case TreeUse.FRESH:
+            return f"{what} is built from scratch"
         case TreeUse.RECOMPILE:
             return f"{what} is rebuilt with objects from the object cache"
         case never:
             assert_never(never)
+
+
+def _again(decision: Decision) -> str:
+    """Return how many objects a rebuild compiles, of which kinds."""
+    missing = decision.missing or ObjectCounts()
+    if not missing.total:
+        return "every object exists: links and packages only"
+    kinds = [f"{count} {_KINDS[kind]}" for kind, count in missing.by_kind().items() if count]
+    most = counted(missing.total, "object")
+    if decision.objects is not None:
+        most = f"{missing.total:,} of {counted(decision.objects.total, 'object')}"
+    return f"at most {most} are compiled again: {', '.join(kinds)}"
 
 
 def extension_lines(tasks: Iterable[Task], progress: Progress) -> list[str]:
@@ -226,11 +252,17 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
             "decision": progress.tree.use.value,
             "reasons": list(progress.tree.reasons),
             "without_effect": list(plan.without_effect),
+            "missing": _counts(progress.tree.missing),
+            "objects": _counts(progress.tree.objects),
         },
         "shared_objects": plan.shared,
         "store": {"packages": sorted(stored.packages), "staging": stored.staging is not None},
         "estimate": to_dict(outlook.estimate, _ESTIMATE),
     }
+
+
+def _counts(counts: ObjectCounts | None) -> dict[str, int] | None:
+    return counts.by_kind() if counts is not None else None
 
 
 def _item_document(item: PlanItem, progress: Progress) -> dict[str, Any]:

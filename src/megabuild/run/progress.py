@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
+from groundwork.errors import IsolationError
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, work_record
+from megabuild.plan.last_run import RunKind
 from megabuild.plan.plan import Plan, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run.store_lookup import NOTHING_STORED, Stored
@@ -87,9 +90,31 @@ class Progress:
         return self.needs_staging and not is_there
 
     @property
-    def is_from_scratch(self) -> bool:
-        """Whether the whole config is built, and no former compile is resumed."""
-        return self.compiles_staging and not self.existing and self.tree.use is not TreeUse.RESUME
+    def has_object_cache(self) -> bool:
+        """Whether a former run's object cache exists, and is used."""
+        isolation = self.plan.isolation
+        if isinstance(isolation, IsolationError) or os.environ.get("TORCH_CCACHE") == "none":
+            return False
+        return self.plan.options.objects_folder(isolation).is_dir()
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether the tree, or the object cache, has all objects but those that the plan's changes need."""
+        if self.tree.use is TreeUse.RESUME:
+            return self.tree.is_complete
+        is_known = self.tree.missing is not None and self.tree.missing != self.tree.objects
+        return is_known and self.has_object_cache
+
+    @property
+    def kind(self) -> RunKind | None:
+        """The kind of run that the whole config needs; None if an unfinished compile or former packages do a part."""
+        if self.existing or not self.needs_staging:
+            return None
+        if not self.compiles_staging:
+            return RunKind.REPACK
+        if self.has_objects:
+            return RunKind.REBUILD
+        return None if self.tree.use is TreeUse.RESUME else RunKind.SCRATCH
 
 
 def _decide(plan: Plan) -> Decision:

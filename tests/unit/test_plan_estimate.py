@@ -11,7 +11,7 @@ from small_files import write
 from groundwork.machine import measure
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.plan import last_run
+from megabuild.plan import fingerprint, last_run
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.last_run import NO_RUNS, LastRuns, RunCosts, RunKind, keep_last_runs, read_last_runs
@@ -128,6 +128,19 @@ def replace_runs(of: LastRuns, kind: RunKind, costs: RunCosts) -> LastRuns:
     return LastRuns(
         runs={**of.runs, kind: costs}, object_seconds=of.object_seconds, link_seconds=of.link_seconds
     )
+
+
+def test_packages_that_do_not_inherit_from_staging_change_no_kind_of_run(
+    repository: Path, tmp_path: Path
+) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    inheriting = {item.file_name for item in plan.items if fingerprint.inherits(item.package)}
+    others = frozenset(plan.file_names) - inheriting
+    assert others, "pytorch-cpu"
+    decision = kept(ObjectCounts())
+    assert Progress(plan=plan, existing=others, tree=decision).kind is RunKind.REBUILD
+    some = frozenset([*others, *list(inheriting)[:1]])
+    assert Progress(plan=plan, existing=some, tree=decision).kind is None
 
 
 def test_without_a_former_run_a_rebuild_is_minutes_by_the_table(repository: Path, tmp_path: Path) -> None:

@@ -108,7 +108,8 @@ class Progress:
     @property
     def kind(self) -> RunKind | None:
         """The kind of run that the whole config needs; None if an unfinished compile or former packages do a part."""
-        if self.existing or not self.needs_staging:
+        staged = {item.file_name for item in self.plan.items if fingerprint.inherits(item.package)}
+        if staged & self.existing or not self.needs_staging:
             return None
         if not self.compiles_staging:
             return RunKind.REPACK

@@ -141,6 +141,8 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "variant: a further value": {"variant": {"c_compiler_version": ("14", "15")}},
             "release": {"variant": {"torch_version": ("2.6.0",)}, "written": release},
             "release: another": {"variant": {"torch_version": ("2.6.1",)}, "written": release},
+            "pins": {"variant": {"tool": ("1",)}},
+            "pins: another": {"variant": {"tool": ("2",)}},
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
             "required": {"planned": replace(PLANNED, staging_host=("zlib", "png"))},
@@ -550,6 +552,7 @@ CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     Fingerprint: lambda *_: of_fields(
         Fingerprint,
         compilers=({"a": "1"}, {"a": "2"}),
+        pins=({"a": "1"}, {"a": "2"}),
         packages=({"a": "1"}, {"a": "2"}),
         source=({"a": "1"}, {"a": "2"}),
         required=(("a",), ("b",)),
@@ -992,6 +995,19 @@ def test_a_value_counts_where_an_expression_uses_it_and_not_where_a_word_equals_
         changed, others = parts(recipe)
         assert (changed != staging) == is_used, name
         assert (others != packages) == (name == "build"), name
+
+
+def test_a_value_that_only_chooses_packages_is_a_pin() -> None:
+    top = ROOT.parents[2] / "recipe"
+    staging, _ = parts(top / "recipe.yaml")
+    assert staging is not None
+    config = load(ROOT.parents[2], "linux_64_cuda130")
+    keys = staging.variant_keys(config.variant, top)
+    pins = staging.pins(keys, top)
+    assert {"libprotobuf", "libabseil", "zlib", "nccl", "fmt"} <= pins
+    assert {"blas_impl", "provider", "torch_version", "torch_source", "torch_optimization", "c_compiler",
+            "cxx_compiler_version", "c_stdlib_version", "cuda_compiler_version", "target_platform",
+            "torch_cuda_arch_list_cuda130", "torch_python_base"} & {*keys} & pins == set()  # fmt: skip
 
 
 def test_a_value_that_only_a_script_names_is_an_input_of_its_part(tmp_path: Path) -> None:

@@ -184,6 +184,16 @@ def test_expected_objects_are_those_of_the_changed_packages(state: Path) -> None
     assert missing(replace(FIRST, compilers={"place": "host:/y"})) is None
 
 
+def test_a_raised_pin_keeps_the_tree_and_its_package_counts(state: Path) -> None:
+    pinned = replace(FIRST, pins={"variant libprotobuf": "5"})
+    finish(state, pinned)
+    new = with_packages(replace(pinned, pins={"variant libprotobuf": "6"}), host_libprotobuf="6 h 1")
+    decision = decide(state / "tree", state / "out", new)
+    assert (decision.use, decision.is_complete) == (TreeUse.RESUME, True)
+    assert decision.reasons == ("libprotobuf 5 -> 6",)
+    assert decision.missing == ObjectCounts(core=3, bindings=5)
+
+
 def test_a_release_keeps_the_tree(state: Path) -> None:
     newer = replace(FIRST, source={**FIRST.source, "variant torch_version": "2.6.1"})
     assert begin(state, newer) is TreeUse.RESUME

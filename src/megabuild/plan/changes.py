@@ -32,6 +32,9 @@ def compare(old: Fingerprint, new: Fingerprint, inputs: EnvironmentInputs | None
     for key in _changed(old.compilers, new.compilers):
         phrase = _phrase(key, old.compilers.get(key), new.compilers.get(key))
         found.append(Change(phrase=phrase, role=Role.COMPILERS))
+    for key in _changed(old.pins, new.pins):  # the packages that they choose are below
+        phrase = _phrase(key, old.pins.get(key), new.pins.get(key))
+        found.append(Change(phrase=phrase, role=Role.CONFIGURE, objects=ObjectCounts()))
     for key in _changed(old.packages, new.packages):
         found.append(_change_of_package(key, old, new, inputs))
     for key in _changed(old.source, new.source):

@@ -41,6 +41,7 @@ class Fingerprint(Key):
     """Named facts behind one compile of libtorch."""
 
     compilers: Mapping[str, str] = field(default_factory=dict)  #: facts that all objects depend on
+    pins: Mapping[str, str] = field(default_factory=dict)  #: values of the config that only choose packages
     #: packages by environment and name, ``host libprotobuf``; their objects are known to the tree's record alone
     packages: Mapping[str, str] = field(default_factory=dict)
     #: facts whose changes ninja notices in the tree
@@ -53,8 +54,9 @@ class StagingInputs(Key):
     """Everything that one compile of libtorch depends on; hashes are short."""
 
     place: str  #: the isolation, and the path of the tree in it: objects contain paths
-    variant: Mapping[str, str]  #: values of the config that the staging uses, by key, without ``release``
+    variant: Mapping[str, str]  #: values of the config that the staging uses, by key, without those below
     release: Mapping[str, str]  #: those that name PyTorch's source; no compiler sees them
+    pins: Mapping[str, str]  #: those that only choose versions of packages
     build: Mapping[str, str]  #: the build environment's packages
     host: Mapping[str, str]  #: the host environment's packages
     system: Mapping[str, str]  #: versions of the packages of a Debian root
@@ -81,7 +83,13 @@ class StagingInputs(Key):
         source |= {f"patch {name}": value for name, value in self.patches.items()}
         if self.source_tree:
             source["source tree"] = self.source_tree
-        return Fingerprint(compilers=compilers, packages=packages, source=source, required=self.required)
+        return Fingerprint(
+            compilers=compilers,
+            pins={f"variant {key}": value for key, value in self.pins.items()},
+            packages=packages,
+            source=source,
+            required=self.required,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +135,10 @@ def staging_inputs(
         if key not in _NO_FACTS:
             values[key] = ", ".join(variant[key])
     release: dict[str, str] = {}
-    if options.own:  # another feedstock's script may not look for changed sources
+    pins: dict[str, str] = {}
+    if options.own:  # another feedstock's script may not look for changed sources, and read any variable
         release = {key: values.pop(key) for key in _KEYS_OF_RELEASE if key in values}
+        pins = {key: values.pop(key) for key in sorted(part.pins(values, options.recipes))}
 
     def solve(specs: Sequence[str], kind: str) -> Mapping[str, str]:
         platform = options.config.platform
@@ -142,6 +152,7 @@ def staging_inputs(
         place=_place(options, isolation),
         variant=values,
         release=release,
+        pins=pins,
         build=solve(first.staging_build, "build"),
         host=solve(first.staging_host, "host"),
         system=_system_packages(environment.root) if environment.root else {},

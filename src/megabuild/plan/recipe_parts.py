@@ -25,6 +25,8 @@ _EXPRESSION = re.compile(r"\$\{\{.*?\}\}", re.DOTALL)
 #: YAML keys whose values are expressions without braces.
 _CONDITIONS = frozenset({"if", "skip"})
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
+#: ``$name`` and ``${name`` of a shell, ``"name"`` of Python.
+_VARIABLE = re.compile(r"""(?:\$\{?|["'])([A-Za-z_]\w*)""")
 _FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
 _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$")
@@ -37,6 +39,18 @@ class Part:
     text: str  #: its section and the context values it uses, without comments and layout
     #: sha256 of the files that it runs, directly or indirectly, by path below the recipes' folder
     files: Mapping[str, str]
+    names: frozenset[str] = frozenset()  #: words of its expressions and conditions, also of context values
+
+    def pins(self, keys: Iterable[str], top: Path) -> set[str]:
+        """Return those of the :meth:`variant_keys` that only choose versions of requirements.
+
+        The others are in an expression, choose a compiler, or are variables of a script.
+        """
+        variables = set[str]()
+        for name in self.files:
+            variables.update(_VARIABLE.findall((top / name).read_text(errors="replace")))
+        used = variables | self.names
+        return {key for key in keys if key not in used and not _COMPILER_KEYS.match(key)}
 
     def variant_keys(self, keys: Iterable[str], top: Path) -> list[str]:
         """Return the config's keys that the section or one of its scripts names; ``top`` as for :func:`parts`."""
@@ -49,7 +63,11 @@ class Part:
         """Return both parts as one."""
         if other is None:
             return self
-        return Part(text=other.text + self.text, files={**other.files, **self.files})
+        return Part(
+            text=other.text + self.text,
+            files={**other.files, **self.files},
+            names=other.names | self.names,
+        )
 
 
 def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[Part | None, dict[str, Part]]:
@@ -102,8 +120,10 @@ class _Recipe:
 
     def _part(self, section: Mapping[str, Any]) -> Part:
         text = json.dumps(section, sort_keys=True, default=str)
-        text += json.dumps(self._context_of(section), sort_keys=True)
-        return Part(text=text, files=_files_of(section, self.folder, self.top, follow=self.own))
+        context = self._context_of(section)
+        text += json.dumps(context, sort_keys=True)
+        files = _files_of(section, self.folder, self.top, follow=self.own)
+        return Part(text=text, files=files, names=_names_used(section) | _names_used(context))
 
     def _context_of(self, section: Mapping[str, Any]) -> dict[str, str]:
         """Return the context values that a section's expressions use, directly or through one another.
@@ -113,9 +133,7 @@ class _Recipe:
         context = self.document.get("context") or {}
         used: dict[str, str] = {}
         while True:
-            words = set[str]()
-            for expression in (*_expressions(section), *_expressions(used)):
-                words.update(re.findall(r"\w+", expression))
+            words = _names_used(section) | _names_used(used)
             more = {str(key): str(value) for key, value in context.items() if str(key) in words}
             if more == used:
                 return used
@@ -186,6 +204,14 @@ def _strings(value: Any) -> Iterator[str]:
         case list():
             for inner in value:
                 yield from _strings(inner)
+
+
+def _names_used(value: Any) -> frozenset[str]:
+    """Return the words of all expressions below a value."""
+    words: set[str] = set()
+    for expression in _expressions(value):
+        words.update(re.findall(r"\w+", expression))
+    return frozenset(words)
 
 
 def _expressions(value: Any) -> Iterator[str]:

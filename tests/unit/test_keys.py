@@ -981,7 +981,7 @@ def test_a_value_counts_where_an_expression_uses_it_and_not_where_a_word_equals_
         outputs:
           - staging: {name: torch-staging}
             build: {script: "echo build host ${{ kind }}", skip: [os == 1]}
-            requirements: {host: [{if: joined == 1, then: "script"}]}
+            requirements: {host: [{if: joined == 1 and kind == "script", then: "script"}]}
           - package: {name: torch}
             inherit: torch-staging
     """
@@ -1004,7 +1004,7 @@ def test_a_value_that_only_chooses_packages_is_a_pin() -> None:
     config = load(ROOT.parents[2], "linux_64_cuda130")
     keys = staging.variant_keys(config.variant, top)
     pins = staging.pins(keys, top)
-    assert {"libprotobuf", "libabseil", "zlib", "nccl", "fmt"} <= pins
+    assert {"libprotobuf", "libabseil", "zlib", "nccl", "fmt", "mkl"} <= pins, "not a word of an expression"
     assert {"blas_impl", "provider", "torch_version", "torch_source", "torch_optimization", "c_compiler",
             "cxx_compiler_version", "c_stdlib_version", "cuda_compiler_version", "target_platform",
             "torch_cuda_arch_list_cuda130", "torch_python_base"} & {*keys} & pins == set()  # fmt: skip

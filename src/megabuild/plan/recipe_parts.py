@@ -22,6 +22,7 @@ _LEFT_OUT = frozenset({"recipe.yaml", "README.md", "patches", "output", "pyg", "
 #: Variant files: a package's plan has the values that it is built with.
 _VALUES = frozenset({"variants.yaml", "conda_build_config.yaml"})
 _EXPRESSION = re.compile(r"\$\{\{.*?\}\}", re.DOTALL)
+_LITERAL = re.compile(r""""[^"]*"|'[^']*'""")
 #: YAML keys whose values are expressions without braces.
 _CONDITIONS = frozenset({"if", "skip"})
 _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
@@ -207,10 +208,10 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _names_used(value: Any) -> frozenset[str]:
-    """Return the words of all expressions below a value."""
+    """Return the words of all expressions below a value, without quoted texts."""
     words: set[str] = set()
     for expression in _expressions(value):
-        words.update(re.findall(r"\w+", expression))
+        words.update(re.findall(r"\w+", _LITERAL.sub("", expression)))
     return frozenset(words)
 
 

@@ -134,7 +134,7 @@ def test_build_fills_its_model(
     }  # fmt: skip
     assert {name: getattr(second, name) for name in direct} == direct
     unfilled = {field.name for field in fields(Options) if getattr(second, field.name) == field.default}
-    assert unfilled == {"own"}
+    assert unfilled == {"own", "pool"}
     options = [option for option in commands()["build"].params if isinstance(option, click.Option)]
     others = {option.name for option in options if not {*option.opts} & {*words}}
     of_command = {field.name for field in fields(BuildOptions)} - {"run", "configs", "output"}

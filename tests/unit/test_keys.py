@@ -26,6 +26,7 @@ from conda_wheels import make_wheels
 from conda_wheels.built import BuiltPackage
 from groundwork import bootstrap, files, in_use
 from groundwork.channel import Channel
+from groundwork.job_pool import PoolMember
 from groundwork.keys import Key
 from groundwork.names import PackageId
 from megabuild.configs.config import load
@@ -401,6 +402,9 @@ def compiled(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     )
 
 
+POOL = PoolMember(folder=Path("/pool"), name="a", share=2, is_fixed=False, most=5, heavy_jobs=0)
+
+
 def options(**changes: Any) -> Options:
     config = replace(load(ROOT.parents[2], "linux_64_cpu"), **changes.pop("config", {}))
     here = Path("/nowhere")
@@ -444,6 +448,8 @@ def duration(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "jobs": {"cpu_count": 1},
             "jobs: by CPU_COUNT": {"environ": {"CPU_COUNT": "2"}},
             "jobs: by MAX_JOBS": {"environ": {"MAX_JOBS": "3"}},
+            "jobs: of a pool": {"pool": POOL},
+            "jobs: of a larger pool": {"pool": replace(POOL, most=6)},
             "memory": {"memory": 1},
             "memory: another": {"memory": 2},
             "object_cache": {"environ": {"TORCH_CCACHE": "none"}},
@@ -658,6 +664,7 @@ def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -
         "engine": Engine.HOST, "pythons": ("3.12",), "optimization": "0", "upstream_tests": True, "cpu_count": 3,
         "pyg": PygMode.NONE, "pyg_index": "x", "pyg_sources": "x", "extensions": ("scatter",), "arch_list": "9.0",
         "memory": 1, "torch_source": Path("/source"),
+        "pool": POOL,
     }  # fmt: skip
     if field in unchanging:
         return

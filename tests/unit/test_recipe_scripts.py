@@ -339,3 +339,62 @@ def test_libtorchs_files_of_a_wheel_are_in_the_environment_already(repository: P
     }  # fmt: skip
     subprocess.run(["bash", repository / "recipe/build_libtorch.sh"], env=environ, check=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def limit_jobs(repository: Path, folder: Path, *, version: str, tokens: int, pipe: str = "pipe") -> list[str]:
+    """Return ninja's options, MAX_JOBS, and the tokens left in the pipe during and after a script with 4 jobs."""
+    program(folder / "bin" / "ninja", f"echo {version}")
+    os.mkfifo(folder / "pipe")
+    descriptor = os.open(folder / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    os.write(descriptor, b"+" * tokens)
+    left = (
+        'python3 -c \'import fcntl, os, struct, termios; pipe = os.open("pipe", os.O_RDWR); '
+        'print(*struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))))\''
+    )
+    script = f'source "$RECIPE_DIR/backend.sh"; limit_jobs; echo "${{ninja_jobs[*]}}/${{MAX_JOBS:-}}"; {left}'
+    environ = {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "RECIPE_DIR": str(repository / "recipe"), "MAX_JOBS": "4",
+        "MAKEFLAGS": f" -j --jobserver-auth=fifo:{folder / pipe}",
+    }  # fmt: skip
+    try:
+        done = subprocess.run(
+            ["bash", "-euc", script], env=environ, cwd=folder, check=True, capture_output=True, text=True
+        )
+        after = subprocess.run(["bash", "-c", left], cwd=folder, check=True, capture_output=True, text=True)
+    finally:
+        os.close(descriptor)
+    return [*done.stdout.splitlines(), after.stdout.strip()]
+
+
+@pytest.mark.parametrize(
+    ("version", "tokens", "pipe", "expected"),
+    [
+        (
+            "1.13.0",
+            5,
+            "pipe",
+            ["/", "5", "5"],
+        ),  # ninja itself takes tokens, unless -j or MAX_JOBS says how many
+        ("1.13.0.git.kitware.jobserver-pipe-1", 5, "pipe", ["/", "5", "5"]),
+        (
+            "1.12.1",
+            5,
+            "pipe",
+            ["-j 4/4", "2", "5"],
+        ),  # an older one has no more jobs than the script has tokens
+        ("1.9.0", 1, "pipe", ["-j 2/2", "0", "1"]),
+        ("1.12.1", 0, "pipe", ["-j 1/1", "0", "0"]),
+        ("1.13.0", 5, "gone", ["-j 4/4", "5", "5"]),  # after a failure, in its environment
+    ],
+)
+def test_jobs_come_from_the_pool_of_makeflags(
+    repository: Path, tmp_path: Path, version: str, tokens: int, pipe: str, expected: list[str]
+) -> None:
+    assert limit_jobs(repository, tmp_path, version=version, tokens=tokens, pipe=pipe) == expected
+
+
+def test_without_a_pool_ninja_gets_the_number_of_jobs(repository: Path) -> None:
+    script = 'source "$RECIPE_DIR/backend.sh"; limit_jobs; echo "${ninja_jobs[*]}/$MAX_JOBS"'
+    environ = {"PATH": os.environ["PATH"], "RECIPE_DIR": str(repository / "recipe"), "MAX_JOBS": "4"}
+    done = subprocess.run(["bash", "-euc", script], env=environ, check=True, capture_output=True, text=True)
+    assert done.stdout == "-j 4/4\n"

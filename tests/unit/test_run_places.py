@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -14,6 +14,7 @@ import pytest
 from tiny import Tiny, build_with, make_channel
 
 from groundwork.channel import Channel
+from groundwork.job_pool import JobPool
 from groundwork.machine import machine_platform
 from groundwork.redact import Mask
 from megabuild.engine.job import Job, WorkerOptions
@@ -113,3 +114,50 @@ def test_a_worker_of_each_task_gets_the_runs_options(tiny: Tiny, monkeypatch: py
         torch = make_job(attempt, place, JobPart(keep_going=True), overrides={})
     assert test.options == NiceOptions(keep_going=False, nice=7)
     assert torch.options == NiceOptions(keep_going=True, nice=7)
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_a_build_takes_jobs_from_the_pool_of_its_command(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fixed: bool
+) -> None:
+    """The pipe is mounted alone: with the folder, a build could reach the jobs of others."""
+    jobs: list[Job] = []
+    places: list[Place] = []
+
+    class Building(PackageBuild):
+        def run(self, sandbox: Place, job: Job) -> tuple[Any, None]:
+            places.append(sandbox)
+            jobs.append(job)
+            return None, None
+
+    monkeypatch.setattr(pytorch, "PackageBuild", Building)
+    with JobPool(tmp_path / "pool", most=9, places=2, heavy_jobs=2) as pool:
+        member = pool.join("tiny", is_fixed=is_fixed)
+        with started(tiny, Bubblewrap(root=Path("/")), pool=member) as run:
+            run = replace(run, estimate=replace(run.estimate, heavy_jobs=2))
+            build = pytorch.PyTorchBuild(run, Shelf(run.plan.options.state, queue.SimpleQueue()))
+            build.work.run(build.work.budget.acquire(last=True), threading.Event())
+            gate = (run.plan.options.state / "heavy-gate").read_text()
+    passing = {mount.target: mount.source for mount in places[0].passing_mounts}
+    assert passing.pop("/opt/megabuild/locks") == member.locks
+    assert "/opt/megabuild/locks/heavy-" in gate, "all configs share the slots of heavy compilers"
+    assert jobs[0].env["CPU_COUNT"] == "4"
+    assert run.estimate.jobs.count == 4
+    assert not {mount.source for mount in places[0].mounts} & {member.pipe, member.locks}
+    if is_fixed:
+        assert passing == {}
+        assert "MAKEFLAGS" not in jobs[0].env
+    else:
+        assert passing == {"/opt/megabuild/jobs": member.pipe}
+        assert jobs[0].env["MAKEFLAGS"] == " -j --jobserver-auth=fifo:/opt/megabuild/jobs"
+
+
+def test_a_test_of_a_package_takes_none(tiny: Tiny, tmp_path: Path) -> None:
+    with JobPool(tmp_path / "pool", most=9, places=2, heavy_jobs=0) as pool:
+        member = pool.join("tiny", is_fixed=False)
+        with started(tiny, Bubblewrap(root=Path("/")), pool=member) as run:
+            options = run.plan.options
+            attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
+            place = make_place(attempt, recipe=options.recipe, channels=())
+    assert not place.passing_mounts
+    assert "MAKEFLAGS" not in place.environment

@@ -47,6 +47,7 @@ class Place:
     python: str  #: interpreter of the worker
     site_inside: str  #: the folder that contains ``rattler_build``
     mounts: Sequence[Mount]  #: everything that the worker needs
+    passing_mounts: Sequence[Mount] = ()  #: further ones, which exist only during the run
     recipe: str = ""  #: the recipe file's path inside
     channels: tuple[str, ...] = ()  #: URLs as rattler-build sees them, without credentials
     logins: str = field(default="", repr=False)  #: the channels' credentials, as rattler's file has them
@@ -92,7 +93,7 @@ def run_worker(
     argv = [place.python, f"{packages}/groundwork/guard.py"]
     argv += [place.python, f"{packages}/megabuild/engine/worker.py"]
     argv += [f"{state}/job.json", f"{state}/tmp/{outcome_file.name}"]
-    mounts = [*place.mounts, place.mount("job.json")]
+    mounts = [*place.mounts, *place.passing_mounts, place.mount("job.json")]
     place.isolation.stop(place.name)
     process = subprocess.Popen(
         place.isolation.command(argv, mounts=mounts, env=environment, cwd=state, name=place.name),

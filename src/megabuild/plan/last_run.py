@@ -116,7 +116,7 @@ class RunDuration(Key):
     pyg_sources: str | None
     extensions: Sequence[str]
     upstream_tests: bool
-    jobs: str  #: as requested by option or variable; empty: by cores and memory
+    jobs: str  #: as requested by option or variable; empty: by cores and memory; with a word if configs share them
     memory: int | None
     object_cache: str  #: the program that is used in place of ccache, or empty
 
@@ -134,6 +134,9 @@ def compiled_objects(options: Options) -> CompiledObjects:
 def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
     """Return the options and variables that change a run's duration."""
     requested = (str(options.cpu_count or ""), environ.get("CPU_COUNT"), environ.get("MAX_JOBS"))
+    jobs = next(filter(None, requested), "")
+    if options.pool is not None:
+        jobs = f"{options.pool.share} of {options.pool.most}"
     return RunDuration(
         pythons=options.pythons,
         engine=options.engine,
@@ -142,7 +145,7 @@ def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
         pyg_sources=options.pyg_sources,
         extensions=options.extensions,
         upstream_tests=options.upstream_tests,
-        jobs=next(filter(None, requested), ""),
+        jobs=jobs,
         memory=options.memory,
         object_cache=environ.get("TORCH_CCACHE", ""),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from groundwork.job_pool import PoolMember
 from megabuild.configs.config import RECIPES, Config, recipe_of
 from megabuild.isolation.base import Isolation
 from megabuild.plan.run_choices import RunChoices
@@ -43,6 +44,7 @@ class Options(RunChoices):
     cache: Path  #: folder with downloads, objects and channels that configs share
     own: bool = True  #: the feedstock is the repository that the driver belongs to
     earlier: tuple[str, ...] = ()  #: configs that the same command builds first
+    pool: PoolMember | None = None  #: the jobs that it shares with configs that are built at the same time
 
     @property
     def run_name(self) -> str:

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from groundwork.errors import MegabuildError
+from groundwork.job_pool import PoolBudget
+from groundwork.jobs import Budget
 from groundwork.machine import MemoryWatch
 from megabuild.engine.job import Job, Outcome, OutcomeKind
 from megabuild.engine.logs import ENGINE, LogFollower, Script, ScriptKind, ScriptLine
@@ -45,6 +47,16 @@ class RunContext:
     @property
     def plan(self) -> Plan:
         return self.progress.plan
+
+    def budget(self, *, tasks: int = 1, heavy_jobs: int = 0) -> Budget:
+        """Return the compile jobs of up to so many tasks at a time, from the pool of several configs if there is one.
+
+        The tasks of one such budget must have ended before those of another one start.
+        """
+        pool = self.plan.options.pool
+        if pool is None or pool.is_fixed:
+            return Budget(self.estimate.jobs.count, tasks=tasks, heavy_jobs=heavy_jobs)
+        return PoolBudget(pool, tasks=tasks, heavy_jobs=heavy_jobs)
 
 
 class Attempt(AbstractContextManager["Attempt"]):

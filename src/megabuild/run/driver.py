@@ -186,7 +186,7 @@ class Driver:
     def _extension_works(self, run: RunContext) -> list[Work]:
         """Return the tasks of the missing extensions; those that cannot be made have failed."""
         works = []
-        budget = Budget(self._estimate.jobs.count, tasks=_AT_ONCE)
+        budget = run.budget(tasks=_AT_ONCE)  # its tasks wait for PyTorch's
         for task in self._progress.missing_tasks:
             if task.method is Method.NOTHING:
                 error = BuildError(task.reason)

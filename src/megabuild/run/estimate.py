@@ -71,6 +71,10 @@ def estimate(progress: Progress) -> Estimate:
         requested=plan.options.cpu_count,
         environ=os.environ,
     )
+    pool = plan.options.pool
+    if pool is not None:
+        reason = f"of {pool.most} that configs built at the same time share"
+        jobs = Jobs(count=pool.share, reason=reason)
     if figures is None:
         return Estimate(jobs=jobs)
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
@@ -92,6 +96,8 @@ def estimate(progress: Progress) -> Estimate:
     heavy_jobs = 0
     if needs.has_heavy:
         heavy_jobs = min(jobs.count, max(1, memory // _HEAVY_BYTES))
+        if pool is not None:
+            heavy_jobs = pool.heavy_jobs
     per_job = 0
     if progress.missing:
         per_job = needs.largest

@@ -100,7 +100,7 @@ def _describe(task: Task, attempt: Attempt, *, planned: Sequence[str]) -> tuple[
     if task.wheel is not None:
         more["wheel"] = task.wheel.parent
     channels = (Channel.of_folder(plan.options.state / _TORCH), *plan.environment.channels)
-    sandbox = make_place(attempt, recipe=task.recipe, channels=channels, more=more)
+    sandbox = make_place(attempt, recipe=task.recipe, channels=channels, more=more, takes_jobs=True)
     overrides = dict(task.overrides)
     for key, value in local.items():
         scheme = "file://" if value.startswith("file://") else ""
@@ -108,7 +108,7 @@ def _describe(task: Task, attempt: Attempt, *, planned: Sequence[str]) -> tuple[
     env = {
         "PYG_CCACHE": f"{sandbox.state_inside}/{COMPILER_LAUNCHER}",
         "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
-        "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs
+        "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs; the pool's replaces it
     }
     return sandbox, make_job(attempt, sandbox, JobPart(planned=planned, env=env), overrides=overrides)
 

@@ -74,11 +74,12 @@ done
 """
 
 
-def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0) -> None:
+def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0, locks: str = "") -> None:
     """Write launcher and gate to a state folder, which builds see at ``inside``.
 
     The files contain the settings, because rattler-build passes scripts no environment. ``folder`` is the config's
-    object cache. At most ``heavy_jobs`` compilers of heavy objects run in parallel; 0 means no limit.
+    object cache. At most ``heavy_jobs`` compilers of heavy objects run in parallel; 0 means no limit. All builds with
+    the folder ``locks`` share this number; by default, the builds of the state folder.
     """
     values = {
         "program": os.environ.get("TORCH_CCACHE", "") or "ccache",
@@ -87,7 +88,7 @@ def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0
         "storage": os.environ.get(REMOTE_STORAGE, ""),
         "size": os.environ.get("CCACHE_MAXSIZE", "") or "20G",
         "slots": " ".join(str(number + 1) for number in range(heavy_jobs)),
-        "locks": f"{inside}/tmp",
+        "locks": locks or f"{inside}/tmp",
         "notes": f"{inside}/{NOTES}",
     }
     words = {name: shlex.quote(value) for name, value in values.items()}

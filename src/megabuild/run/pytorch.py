@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 
 from groundwork.errors import SwapRefused
-from groundwork.jobs import Budget
 from groundwork.progress import title
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job
@@ -37,7 +36,7 @@ class PyTorchBuild:
     def __init__(self, run: RunContext, shelf: Shelf) -> None:
         self._run = run
         self._shelf = shelf
-        self._budget = Budget(run.estimate.jobs.count, heavy_jobs=run.estimate.heavy_jobs)
+        self._budget = run.budget(heavy_jobs=run.estimate.heavy_jobs)
         self._seconds: dict[str, float] = {}
         self.progress = run.progress  #: at the start of the last attempt
         self.parser = Parser()  #: of the last attempt
@@ -74,6 +73,7 @@ class PyTorchBuild:
                 channels=plan.environment.channels,
                 written=("tree",) if plan.stages else (),
                 heavy_jobs=self._budget.heavy_jobs,
+                takes_jobs=True,
             )
             name = plan.staged_name if plan.stages else progress.missing[0].name
             attempt.row.phase(title(name, "", "environment"))

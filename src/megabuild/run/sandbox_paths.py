@@ -15,13 +15,14 @@ import rattler_build
 import megabuild
 from groundwork import files
 from groundwork.channel import Channel
+from groundwork.job_pool import jobserver
 from groundwork.network import certificates
 from groundwork.network.channel_logins import Channels, credentials_file
 from megabuild.configs.overrides import chosen
 from megabuild.engine.job import Job, worker_options
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
-from megabuild.plan.options import INSIDE
+from megabuild.plan.options import INSIDE, Options
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
@@ -56,12 +57,14 @@ def make_place(
     more: Mapping[str, Path] = MappingProxyType({}),
     written: Sequence[str] = (),
     heavy_jobs: int = 0,
+    takes_jobs: bool = False,
 ) -> Place:
     """Return the mounts and paths of one task, and create missing folders.
 
     ``recipe`` is below ``plan.options.recipes``; channels are in order of
     priority. ``more`` maps names to further folders to mount, ``written`` names further folders below ``state`` that
-    the build writes. For ``heavy_jobs`` see :func:`write_launcher`.
+    the build writes. For ``heavy_jobs`` see :func:`write_launcher`. With ``takes_jobs``, the build takes jobs from the
+    pool of configs that are built at the same time, if there is one.
     """
     plan = attempt.run.plan
     isolation = attempt.run.isolation
@@ -74,7 +77,13 @@ def make_place(
     environment = _mount_environment(mounts, attempt.run)
     state_inside = isolation.path(f"{INSIDE}/state", state)
     objects = mounts.add("ccache", options.objects_folder(isolation), writable=True)
-    write_launcher(state, inside=state_inside, folder=objects, heavy_jobs=heavy_jobs)
+    passing = _Mounts(isolation)
+    locks = ""
+    if options.pool is not None and heavy_jobs:
+        locks = passing.add("locks", options.pool.locks, writable=True)
+    write_launcher(state, inside=state_inside, folder=objects, heavy_jobs=heavy_jobs, locks=locks)
+    if takes_jobs:
+        environment |= _mount_jobs(passing, options)
     recipes = mounts.add("recipe", options.recipes)
     given = Channels(by_priority=tuple(channels), logins=plan.environment.logins)
     source = plan.environment.source
@@ -86,6 +95,7 @@ def make_place(
         python=sys.executable if isolation.is_host else "python3",
         site_inside=mounts.add("site", Path(rattler_build.__file__).resolve().parent.parent),
         mounts=mounts.all,
+        passing_mounts=passing.all,
         recipe=f"{recipes}/{recipe.relative_to(options.recipes).as_posix()}",
         channels=tuple(urls),
         logins=credentials_file(given, os.environ),
@@ -127,6 +137,14 @@ def _mount_environment(mounts: _Mounts, run: RunContext) -> dict[str, str]:
         trusted = mounts.add("certificates.pem", bundle)
         environment |= dict.fromkeys(("SSL_CERT_FILE", "GIT_SSL_CAINFO"), trusted)
     return environment
+
+
+def _mount_jobs(mounts: _Mounts, options: Options) -> dict[str, str]:
+    """Mount the pipe of the config's jobs, if it shares some; return the variable for the scripts' ninja."""
+    if options.pool is None or options.pool.is_fixed:
+        return {}
+    # read-only: that says nothing on what programs write into a pipe
+    return {"MAKEFLAGS": jobserver(mounts.add("jobs", options.pool.pipe))}
 
 
 @dataclass(frozen=True, kw_only=True)

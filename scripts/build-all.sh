@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds many configs one after the other: `build-locally.py CONFIG...`. Its options come after the configs.
+# Builds many configs: `build-locally.py CONFIG...`. Its options come after the configs.
 #
 #     scripts/build-all.sh                                    # every config of this machine's platform
 #     scripts/build-all.sh 'linux_64_*'                       # shell patterns, in quotes

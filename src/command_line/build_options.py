@@ -35,6 +35,10 @@ class BuildOptions:
         SHOW, "--verbose", "-v", help="Also print every line of the builds; the log always has them."
     )
     run: RunChoices
+    one_by_one: bool = switch(
+        BUILD, "--one-by-one",
+        help="Build one config at a time, also those that share no objects.",
+    )  # fmt: skip
     remove_trees: bool = switch(
         BUILD, "--remove-trees", help="Delete each config's build tree (4 to 30 GB) after success."
     )

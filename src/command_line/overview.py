@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from groundwork.text import Sign, counted, duration, size, table
 from megabuild.providers.environment import Pending
+from megabuild.run.arrangement import Arrangement
 from megabuild.run.outlook import Outlook
 
 _HEADS = ("config", "will", "download", "disk", "time")
@@ -30,8 +31,8 @@ class _Need:
         return [_text(self.download, size), _text(self.disk, size), _text(self.hours, _duration_of_hours)]
 
 
-def overview_lines(plans: Mapping[str, Outlook | Exception]) -> list[str]:
-    """Return a table of configs before they are built, with their sum, and the error of each that cannot be built."""
+def overview_lines(plans: Mapping[str, Outlook | Exception], arrangement: Arrangement) -> list[str]:
+    """Return a table of configs before they are built, with their sum; their order; each one's error without a plan."""
     rows: list[tuple[str, ...]] = []
     errors: list[str] = []
     needs: list[_Need] = []
@@ -48,10 +49,13 @@ def overview_lines(plans: Mapping[str, Outlook | Exception]) -> list[str]:
             work = f"build {counted(count, 'package')}"
         needs.append(need)
         rows.append((name, work, *need.cells()))
-    rows.append(("all, one after the other", "", *_sum(needs).cells()))
+    whole = "all, one after the other"
+    if arrangement.is_side_by_side:
+        whole = "all, at most"  # the time: they share the jobs, and compile while others pack
+    rows.append((whole, "", *_sum(needs).cells()))
     if len(needs) > 1:
-        rows.append(("with --remove-trees", "", "", _text(_peak(needs), size), ""))
-    return [*table(_HEADS, rows, right=_NUMBERS), *errors]
+        rows.append(("with --remove-trees", "", "", _text(_peak(needs, arrangement.places), size), ""))
+    return [*table(_HEADS, rows, right=_NUMBERS), "", *arrangement.lines(), *errors]
 
 
 def _missing_packages(outlook: Outlook) -> int:
@@ -109,13 +113,20 @@ def _duration_of_hours(hours: float) -> str:
     return duration(hours * 3600)
 
 
-def _peak(needs: Sequence[_Need]) -> int | None:
-    """Return the largest disk space in use if each config's trees are removed before the next one is built."""
+def _peak(needs: Sequence[_Need], places: int) -> int | None:
+    """Return the largest disk space in use if each config's trees are removed before the next one is built.
+
+    With several places, any configs may be built at the same time, after all others.
+    """
+    disks = [need.disk for need in needs if need.disk is not None]
+    if len(disks) < len(needs):
+        return None
+    if places > 1:
+        trees = sorted((disk - need.kept for need, disk in zip(needs, disks, strict=True)), reverse=True)
+        return sum(need.kept for need in needs) + sum(trees[:places])
     peak = 0
     kept = 0
-    for need in needs:
-        if need.disk is None:
-            return None
-        peak = max(peak, kept + need.disk)
+    for need, disk in zip(needs, disks, strict=True):
+        peak = max(peak, kept + disk)
         kept += need.kept
     return peak

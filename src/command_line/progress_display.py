@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 
 from rich.console import Console
@@ -57,26 +58,47 @@ def _style(text: str) -> str:
     return ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Where a command shows its progress."""
+
+    console: Console
+    #: level of ``logging`` from which on messages are shown, alone, for a process that passes them on; 0: there is none
+    relay_level: int = 0
+
+    def screen(self, *, what: str = "working", verbose: bool = False) -> Screen:
+        """Return a display."""
+        return Screen(self.console, what=what, verbose=verbose, relay_level=self.relay_level)
+
+
 class Screen(logging.Handler):
     """Shows messages of ``logging``, and the status of a run or the slow step that was reported last.
 
     A terminal shows the status below the messages; a thread redraws it every second, whatever the program waits for.
     Elsewhere each message and phase is a line with the time since the start; after a minute without a line, the status
-    is printed as one.
+    is printed as one. With ``relay_level``, messages are lines without a time, for a process that passes them on.
     """
 
     def __init__(
-        self, console: Console | None = None, *, what: str = "working", verbose: bool = False
+        self,
+        console: Console | None = None,
+        *,
+        what: str = "working",
+        verbose: bool = False,
+        relay_level: int = 0,
     ) -> None:
         """``what``: shown before the first report of a slow step, and between two of them."""
         self._console = console or Console(stderr=True, soft_wrap=True)
         self._verbose = verbose
         self._lines = moving_lines(self._console)
         self._moving = not self._lines.console.quiet
-        super().__init__(PHASE)
+        self._is_relayed = relay_level > 0
+        super().__init__(relay_level or PHASE)
         if self._moving:  # phases are in the moving lines
             self.setLevel(logging.INFO)
         self._status: Status | None = None
+        self._own_rows: Callable[[], list[str]] | None = None
+        self._own_sentence: Callable[[], str] | None = None
         self._started = self._told = time.monotonic()
         self._noted = -_NOTE_SECONDS
         self._what = what
@@ -105,6 +127,11 @@ class Screen(logging.Handler):
         """Show the status of a run from now on."""
         self._status = status
         status.watch = self._show
+
+    def show_rows(self, rows: Callable[[], list[str]], sentence: Callable[[], str]) -> None:
+        """From now on, show the lines that a function returns; without moving lines, the sentence of another one."""
+        self._own_rows = rows
+        self._own_sentence = sentence
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
@@ -146,10 +173,15 @@ class Screen(logging.Handler):
         """Print a permanent line, folded on a terminal."""
         self._print(folded(self._stamped(text), self._console.file))
 
+    def block(self, lines: Iterable[str]) -> None:
+        """Print permanent lines without the time."""
+        text = printable("\n".join(lines), self._console.file)
+        self._print(folded(text, self._console.file))
+
     def _stamped(self, text: str) -> str:
         """Return a line with the signs that the stream can show; without moving lines, after the time."""
         text = printable(text, self._console.file)
-        if self._moving:
+        if self._moving or self._is_relayed:
             return text
         clock = timedelta(seconds=int(time.monotonic() - self._started))
         return f"[{clock}] {text}"
@@ -173,11 +205,21 @@ class Screen(logging.Handler):
         """Redraw the lines of a terminal; elsewhere print a line after a minute without one."""
         if self._moving:
             redraw(self._lines, self._rows(named_lines))
+        elif self._is_relayed:
+            return
         elif time.monotonic() - self._told >= _QUIET_SECONDS:
-            self.tell("; ".join(self._rows(record_lines)))
+            self.tell(self._sentence())
+
+    def _sentence(self) -> str:
+        """Return the status on one line."""
+        if self._own_sentence is not None:
+            return self._own_sentence()
+        return "; ".join(self._rows(record_lines))
 
     def _rows(self, lines_of: Callable[[RunRecord, float], list[str]]) -> list[str]:
-        """Return the lines of the run, or of the step that was reported last."""
+        """Return the lines of the run, or of the step that was reported last, or the display's own."""
+        if self._own_rows is not None:
+            return self._own_rows()
         now = time.time()
         if self._status is None:
             return [activity_line(self._step, now)]

@@ -81,7 +81,7 @@ def run(command: click.Command, *, name: str, invocation: Invocation | None = No
     if code == 0 and (stdout.is_incomplete or stderr.is_incomplete):
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the output")
         code = _report(full, invocation).exit_code
-    _end_process(code)
+    end_process(code)
 
 
 def _help_width() -> int | None:
@@ -92,7 +92,8 @@ def _help_width() -> int | None:
     return min(width, WIDEST) - 1
 
 
-def _end_process(code: int) -> NoReturn:
+def end_process(code: int) -> NoReturn:
+    """End the process with an exit code, also if threads of the solver are still running."""
     if "rattler" not in sys.modules and threading.active_count() == 1:
         sys.exit(code)
     # the solver's threads may still run, and would abort the process while Python shuts down

@@ -1,4 +1,4 @@
-"""Plans and runs builds, one config after the other, and shows their progress."""
+"""Plans and runs builds, and shows their progress; configs that share no objects are built side by side."""
 
 from __future__ import annotations
 
@@ -13,24 +13,29 @@ from pathlib import Path
 from rich.console import Console
 
 from command_line.build_options import BuildOptions
+from command_line.config_end import ConfigEnd
+from command_line.member_request import MemberRequest
 from command_line.overview import overview_lines
-from command_line.progress_display import Screen
+from command_line.progress_display import Screen, View, moving_lines
 from command_line.root import is_own
-from command_line.run_command import Ending, Invocation, finish, print_lines
+from command_line.run_command import Invocation, finish, print_lines
+from command_line.side_by_side import Member, build_side_by_side
 from groundwork import in_use
 from groundwork.errors import Interrupted, MegabuildError
 from groundwork.progress import WARNING
 from groundwork.result import Result
-from groundwork.text import Sign, display, duration, size, table
+from groundwork.text import display, size, table
 from groundwork.user_folders import cache_folder
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import use_provider
+from megabuild.configs.provider_name import ProviderName
 from megabuild.plan.options import Options, objects_lock
 from megabuild.plan.planning import preview_plan, survey_plan
 from megabuild.plan.torch_version import with_torch
+from megabuild.run.arrangement import Arrangement, arrange
 from megabuild.run.log_archive import LogArchive
 from megabuild.run.outlook import Outlook, look_ahead
-from megabuild.run.plan_report import plan_result
+from megabuild.run.plan_report import note_lines, plan_result
 from megabuild.status.status import Status
 from megabuild.store import published
 
@@ -68,59 +73,29 @@ class ConfigRequest:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfigEnd:
-    """The end of one of several configs."""
-
-    name: str
-    ending: Ending | None = None  #: None if it was not started
-    seconds: float = 0.0
-    log: Path | None = None
-
-    @property
-    def stops_others(self) -> bool:
-        """Whether the configs after it are not started."""
-        return self.ending is None or self.ending.exit_code == Interrupted.exit_code
-
-    def document(self) -> dict[str, object]:
-        """Return the entry for ``--json``."""
-        if self.ending is None:
-            return {"config": self.name, "exit_code": None, "log": None}
-        entry: dict[str, object] = {"config": self.name, "exit_code": self.ending.exit_code, "log": None}
-        if self.log:
-            entry["log"] = str(self.log)
-        if self.ending.document is not None:
-            entry["result"] = self.ending.document
-        return entry
-
-    def row(self) -> tuple[str, str, str]:
-        """Return the row of the closing table."""
-        if self.ending is None:
-            return self.name, "", "not started"
-        state: str = Sign.done
-        if self.ending.exit_code:
-            state = f"{Sign.failed} exit code {self.ending.exit_code}"
-        return self.name, duration(self.seconds), state
-
-
 def run_configs(
     requests: Sequence[ConfigRequest], build_options: BuildOptions, invocation: Invocation
 ) -> Result:
-    """Plan or build configs one after the other. If one fails, the next one starts; Ctrl-C ends all."""
+    """Plan or build configs. If one fails, the others are built all the same; Ctrl-C ends all."""
     console = Console(stderr=invocation.json, soft_wrap=True)
     plan_only = build_options.plan_only
     if len(requests) == 1 and not plan_only and not build_options.zip_logs:
-        return _build(requests[0].options(), build_options, console, invocation)
+        return build_config(requests[0].options(), build_options, View(console=console), invocation)
     plans = _survey(requests, console, plan_only=plan_only)
     if len(plans) == 1 and plan_only:
         return _planned_result(*plans.values())
-    overview = overview_lines(plans)
+    removes_trees = build_options.remove_trees
+    arrangement = arrange(plans, one_by_one=build_options.one_by_one, removes_trees=removes_trees)
+    overview = overview_lines(plans, arrangement)
     archive: LogArchive | None = None
     if not plan_only:
         print_lines(overview, console.file)
         if build_options.zip_logs:
             archive = _log_archive(plans)
-    ends = _end_each(plans, build_options, console, invocation)
+    if arrangement.is_side_by_side and not plan_only:
+        ends = _build_side_by_side(requests, plans, arrangement, console, invocation)
+    else:
+        ends = _end_each(plans, build_options, console, invocation)
     if plan_only:
         return _result_of_all(ends, "plan", overview)
     rows = [end.row() for end in ends]
@@ -128,6 +103,45 @@ def run_configs(
     if archive:
         return _with_logs(result, archive, console)
     return result
+
+
+def _build_side_by_side(
+    requests: Sequence[ConfigRequest],
+    plans: Mapping[str, Outlook | Exception],
+    arrangement: Arrangement,
+    console: Console,
+    invocation: Invocation,
+) -> list[ConfigEnd]:
+    """Build configs in processes of their own; return how each ended, in the order of the plans."""
+    shows_phases = moving_lines(console).console.quiet  # else the table has them
+    members: dict[str, Member] = {}
+    ends: dict[str, ConfigEnd] = {}
+    for request in requests:
+        plan = plans[request.name]
+        if isinstance(plan, Exception):
+            print_lines(["", request.name], console.file)
+            ending = finish(partial(_planned_result, plan), replace(invocation))
+            ends[request.name] = ConfigEnd(name=request.name, ending=ending)
+        else:
+            asked = MemberRequest(
+                config=request.name,
+                root=request.root,
+                output=request.output,
+                earlier=request.earlier,
+                build_options=request.build_options,
+                log_folder=invocation.log_folder,
+                shows_phases=shows_phases,
+            )
+            is_fixed = _knows_no_jobserver(plan.options)
+            members[request.name] = Member(request=asked, state=plan.options.state, is_fixed=is_fixed)
+    ends |= build_side_by_side(members, arrangement, console, invocation)
+    _write_sums(requests[0].output, console)
+    return [ends[name] for name in plans]
+
+
+def _knows_no_jobserver(options: Options) -> bool:
+    """Return whether a config's scripts know no jobserver: another feedstock's, and those with Debian's ninja."""
+    return not options.own or options.config.provider == ProviderName.DEBIAN
 
 
 def _end_each(
@@ -148,7 +162,7 @@ def _end_each(
         if build_options.plan_only or isinstance(plan, Exception):
             ending = finish(partial(_planned_result, plan), own)
         else:  # planned again: others were built meanwhile
-            build = partial(_build, plan.options, build_options, console, own)
+            build = partial(build_config, plan.options, build_options, View(console=console), own)
             ending = finish(build, own)
         seconds = time.monotonic() - began
         ends.append(ConfigEnd(name=name, ending=ending, seconds=seconds, log=own.log))
@@ -156,17 +170,17 @@ def _end_each(
 
 
 def _result_of_all(ends: Sequence[ConfigEnd], format: str, lines: Sequence[str]) -> Result:
-    exit_code = _common_exit_code([end.ending.exit_code for end in ends if end.ending])
+    exit_code = _common_exit_code(ends)
     documents = [end.document() for end in ends]
     document = {"configs": documents, "exit_code": exit_code}
     return Result(format=format, document=document, lines=["", *lines], exit_code=exit_code)
 
 
-def _common_exit_code(codes: Sequence[int]) -> int:
+def _common_exit_code(ends: Sequence[ConfigEnd]) -> int:
     """Return the code of an interrupt, else of the first config that failed, else 0."""
-    if Interrupted.exit_code in codes:
+    if any(end.stops_others for end in ends):
         return Interrupted.exit_code
-    for code in codes:
+    for code in [end.ending.exit_code for end in ends if end.ending]:
         if code:
             return code
     return 0
@@ -222,39 +236,46 @@ def _planned_result(plan: Outlook | Exception) -> Result:
     return plan_result(plan)
 
 
-def _build(options: Options, build_options: BuildOptions, console: Console, invocation: Invocation) -> Result:
-    """Show the plan, then prepare and run the build."""
+def build_config(options: Options, build_options: BuildOptions, view: View, invocation: Invocation) -> Result:
+    """Show the plan, then prepare and run the build; of a config in a pool, only notes on its plan are shown."""
     # imported late: --plan needs none of it
     from megabuild.run import session
 
-    sums: Path | None = None
+    is_alone = options.pool is None
     status = Status(options.run_name, options.state)
     with ExitStack() as held:
-        with Screen(console, what="planning") as screen:
+        with view.screen(what="planning") as screen:
             held.enter_context(_cache_in_use(options))  # until the end: the plan counts on these files
             plan = _plan(options, screen, plan_only=False)
         in_use.note_output(options.cache, options.output)
-        print_lines(plan_result(plan).lines, console.file)
+        shown = plan_result(plan).lines if is_alone else note_lines(plan)
+        if shown:
+            print_lines(shown, view.console.file)
         try:
-            with Screen(console, verbose=build_options.verbose) as screen:
+            with view.screen(verbose=build_options.verbose) as screen:
                 screen.follow(status)
                 summary = session.execute(plan, status)
         except MegabuildError:
-            _print_states(status, console)
+            _print_states(status, view.console)
             raise
         finally:
             if status.record.log:
                 invocation.log = Path(status.record.log)
-            with Screen(console, what="hashing packages"), suppress(OSError, MegabuildError):  # a full disk
-                sums = published.write_sums(options.output)
-        if sums:
-            print_lines([f"packages and their hashes: {display(sums)}"], console.file)
+            if is_alone:
+                _write_sums(options.output, view.console)
         result = summary.result(rehearsal=options.rehearse)
         if build_options.remove_trees and result.exit_code == 0:
-            with Screen(console, what="removing work trees"):
+            with view.screen(what="removing work trees"):
                 freed = session.remove_trees(options)
-            print_lines(["", f"work trees removed: {size(freed)}"], console.file)
+            print_lines(["", f"work trees removed: {size(freed)}"], view.console.file)
         return result
+
+
+def _write_sums(output: Path, console: Console) -> None:
+    """Write the hashes of all packages, unless the disk is full."""
+    with Screen(console, what="hashing packages"), suppress(OSError, MegabuildError):
+        sums = published.write_sums(output)
+        print_lines([f"packages and their hashes: {display(sums)}"], console.file)
 
 
 def _print_states(status: Status, console: Console) -> None:

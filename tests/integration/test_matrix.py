@@ -37,7 +37,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(repository: Path, cache: Path, output: Path, *configs: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "build-locally.py", *configs, "--rehearse", "-p", PYTHON, "-o", str(output)]
-    command += ["--engine", "bubblewrap", "-j", str(JOBS)]
+    # one compiler makes all rehearsals' objects, so that configs side by side would compile some at the same time
+    command += ["--engine", "bubblewrap", "-j", str(JOBS), "--one-by-one"]
     environment = {**os.environ, "MEGABUILD_CACHE": str(cache)}
     with (cache / f"{output.name}.log").open("ab") as log:
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Several configs are built one after the other, also after a failure, with a table at the end."""
+"""Several configs are planned, and built one after the other, also after a failure, with a table at the end."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from groundwork.result import Result
 from megabuild.configs.config import available
 from megabuild.plan.options import Options, objects_lock
 from megabuild.run import session
+from megabuild.run.arrangement import Arrangement
 from megabuild.run.estimate import Estimate
 from megabuild.run.outlook import Outlook
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
@@ -37,6 +38,7 @@ from megabuild.status.status import Status, script_lines
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]
+ONE_BY_ONE = Arrangement(groups=[["a", "b", "c"]], places=1, jobs=2, heavy_jobs=0, reason="all share objects")
 
 
 @dataclass
@@ -93,7 +95,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Runs:
     monkeypatch.setattr(running, "look_ahead", lambda plan, *_: plan)
     monkeypatch.setattr(session, "execute", fake.execute)
     monkeypatch.setattr(running, "plan_result", plan_result)
-    monkeypatch.setattr(running, "overview_lines", lambda plans: [f"overview of {len(plans)}"])
+    monkeypatch.setattr(running, "overview_lines", lambda plans, order: [f"overview of {len(plans)}"])
+    monkeypatch.setattr(running, "arrange", lambda plans, **choices: ONE_BY_ONE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
     return fake
@@ -163,13 +166,17 @@ def test_the_overview_has_a_row_per_config_their_sum_and_each_reason(tiny: Tiny)
         "c": ProviderError("no channel", "set a mirror"),
         "d": ZeroDivisionError("by zero"),
     }
-    lines = overview_lines(plans)
+    lines = overview_lines(plans, ONE_BY_ONE)
     assert lines[1].split()[:2] == ["a", "build"]
     assert lines[1].split()[-4:] == ["1.0", "GB", "1:30", "h"]
     assert lines[3].split() == ["c", "cannot", "be", "built"]
     assert lines[5].split()[-4:] == ["2.0", "GB", "3:00", "h"]
     assert lines[6].split() == ["with", "--remove-trees", "1.1", "GB"], "the first one's packages stay"
-    assert lines[7:] == ["", "✗ c: no channel", "", "✗ d: by zero"]
+    order = ["", "one config at a time: all share objects"]
+    assert lines[7:] == [*order, "", "✗ c: no channel", "", "✗ d: by zero"]
+    together = overview_lines(plans, replace(ONE_BY_ONE, places=2))
+    assert together[5].split()[-4:] == lines[5].split()[-4:]
+    assert together[6].split() == ["with", "--remove-trees", "2.0", "GB"], "both trees at once"
 
 
 def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
@@ -179,7 +186,7 @@ def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
     far = replace(plan, environment=replace(plan.environment, channels=(channel,)))
     remote = replace(local, progress=replace(local.progress, plan=far))
     done = replace(local, progress=replace(local.progress, existing=frozenset(plan.file_names)))
-    rows = [line.split() for line in overview_lines({"a": local, "b": remote, "c": done})]
+    rows = [line.split() for line in overview_lines({"a": local, "b": remote, "c": done}, ONE_BY_ONE)]
     assert rows[1][-4:] == ["0", "B", "unknown", "unknown"]
     assert rows[2][-3:] == ["unknown"] * 3
     assert rows[3][-6:] == ["0", "B", "0", "B", "0", "s"]

@@ -34,6 +34,14 @@ def toolchain(config: Config, overrides: Mapping[str, Sequence[str]]) -> tuple[t
     return tuple(tuple(values.get(key, ())) for key in _TOOLCHAIN)
 
 
+def group_by_toolchain(configs: Iterable[Config], overrides: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Return the names of configs in groups, in the given order; configs of two groups share no objects."""
+    groups: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for config in configs:
+        groups.setdefault(toolchain(config, overrides), []).append(config.name)
+    return list(groups.values())
+
+
 def sort_for_sharing(root: Path, names: Iterable[str]) -> tuple[str, ...]:
     """Return a repository's config names, those of one toolchain together: CPU before CUDA, MKL before another BLAS.
 

@@ -62,7 +62,7 @@ def plan_lines(outlook: Outlook) -> list[str]:
         lines += [f"PyTorch Geometric's extensions: {plan.no_extensions}", ""]
     if plan.extensions:
         lines += [*extension_lines(plan.extensions, progress), ""]
-    lines += _note_lines(outlook)
+    lines += note_lines(outlook)
     return [*lines, *_work_lines(outlook)]
 
 
@@ -75,7 +75,8 @@ def _package_rows(progress: Progress) -> list[tuple[str, str]]:
     return rows
 
 
-def _note_lines(outlook: Outlook) -> list[str]:
+def note_lines(outlook: Outlook) -> list[str]:
+    """Return a plan's notes: Pythons that are left out, warnings, downloads."""
     plan = outlook.plan
     stored = outlook.progress.stored
     lines = []

@@ -1,0 +1,289 @@
+"""Configs that are built at the same time, in processes of their own: order, ends, interrupts and the table.
+
+The processes are stubs, which do what a file with the config's name says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+from small_files import write
+from terminal import run_on_terminal, terminal_environ
+from tiny import wait_for
+
+from command_line import side_by_side
+from command_line.build_options import BuildOptions
+from command_line.config_end import ConfigEnd
+from command_line.member_request import MemberRequest, take_request, with_request
+from command_line.run_command import Invocation
+from command_line.side_by_side import Member, build_side_by_side
+from groundwork.interrupts import parse_deadline, stop_on_signals
+from groundwork.job_pool import PoolMember
+from groundwork.option_fields import fill, option_fields
+from megabuild.configs.provider_name import ProviderName
+from megabuild.isolation.engine import Engine
+from megabuild.plan.run_choices import PygMode, RunChoices
+from megabuild.run.arrangement import Arrangement
+
+#: The stub: notes its start and end in files, and ends as the config's file says.
+STUB = """
+import json, os, signal, sys, time
+from pathlib import Path
+request = json.loads(os.environ["MEGABUILD_MEMBER"])
+output = Path(request["output"])
+name = request["config"]
+def say(**answer):
+    os.write(1, json.dumps(answer).encode() + b"\\n")
+def note(what):
+    with (output / "notes").open("a") as file:
+        file.write(f"{what} {name}\\n")
+    if what == "end":
+        (output / f"{name}.ended").touch()
+plan = json.loads((output / f"{name}.json").read_text())
+def stop(number, frame):
+    note("interrupted")
+    say(type="MemberEnded", exit_code=130, document={"error": {}}, lines=[], log=None)
+    os._exit(130)
+if not plan.get("deaf"):
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, stop)
+    say(type="MemberStarted", pid=os.getpid())
+note("start")
+print("compiling", file=sys.stderr)
+if plan.get("killed"):
+    os.kill(os.getpid(), signal.SIGKILL)
+(output / f"{name}.pool").write_text(json.dumps(request["pool"]))
+for other in plan.get("until", ()):
+    while not (output / f"{other}.ended").exists() and not (output / other).exists():
+        time.sleep(0.02)
+note("end")
+say(type="MemberEnded", exit_code=plan.get("code", 0), document={"of": name}, lines=[f"{name}: summary"], log="/l")
+sys.exit(plan.get("code", 0))
+"""
+
+
+class Builds:
+    """A folder with stubs' plans and notes."""
+
+    def __init__(self, output: Path, invocation: Invocation) -> None:
+        self.output = output
+        self.invocation = invocation
+        self.shown = io.StringIO()
+
+    def plan(self, name: str, **plan: Any) -> None:
+        write(self.output / f"{name}.json", json.dumps(plan))
+
+    def member(self, name: str, *, is_fixed: bool = False) -> Member:
+        request = MemberRequest(
+            config=name, root=self.output, output=self.output, earlier=(), log_folder=self.output,
+            build_options=fill(BuildOptions, defaults()), shows_phases=True,
+        )  # fmt: skip
+        return Member(request=request, state=self.output / name, is_fixed=is_fixed)
+
+    def build(self, *groups: list[str], places: int = 2, jobs: int = 4) -> dict[str, ConfigEnd]:
+        members = {name: self.member(name, is_fixed=name == "fixed") for group in groups for name in group}
+        order = Arrangement(groups=groups, places=places, jobs=jobs, heavy_jobs=1)
+        console = Console(file=self.shown, width=80, soft_wrap=True)
+        return build_side_by_side(members, order, console, self.invocation)
+
+    def notes(self) -> list[str]:
+        return (self.output / "notes").read_text().splitlines()
+
+    def codes(self, ends: Mapping[str, ConfigEnd]) -> dict[str, int | None]:
+        return {name: end.ending.exit_code if end.ending else None for name, end in ends.items()}
+
+
+def defaults() -> dict[str, object]:
+    values: dict[str, object] = {}
+    for field in option_fields(BuildOptions):
+        values[field.name] = False if field.is_switch else () if field.is_repeatable else None
+    return {**values, "pyg": PygMode.AUTO}
+
+
+@pytest.fixture
+def builds(tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> Builds:
+    monkeypatch.setattr(side_by_side, "member_command", lambda: [sys.executable, "-c", STUB])
+    return Builds(tmp_path, invocation)
+
+
+def after(condition: Callable[[], object], act: Callable[[], object]) -> threading.Thread:
+    """Do something as soon as something else is true."""
+
+    def watch() -> None:
+        wait_for(condition, 30.0)
+        act()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_groups_run_at_the_same_time_and_each_in_its_order(builds: Builds) -> None:
+    builds.plan("a", until=["b"])  # would never end alone
+    builds.plan("b")
+    builds.plan("a2", code=7)
+    builds.plan("a3")
+    ends = builds.build(["a", "a2", "a3"], ["b"])
+    assert builds.codes(ends) == {"a": 0, "a2": 7, "a3": 0, "b": 0}
+    notes = [note for note in builds.notes() if note.split()[1] != "b"]
+    assert notes == [f"{what} {name}" for name in ("a", "a2", "a3") for what in ("start", "end")]
+    assert ends["a2"].document() == {"config": "a2", "exit_code": 7, "log": "/l", "result": {"of": "a2"}}
+    assert not (builds.output / ".job-pools").exists()
+
+
+def test_lines_have_the_name_of_their_config(builds: Builds) -> None:
+    builds.plan("a")
+    builds.plan("b", code=3)
+    builds.build(["a"], ["b"])
+    lines = [line.partition("] ")[2] or line for line in builds.shown.getvalue().splitlines()]
+    shown = [line.partition(" after ")[0] for line in lines]
+    for name, result in (("a", "+"), ("b", "x exit code 3")):
+        own = [line for line in shown if line.startswith(f"{name}: ")]
+        assert own == [f"{name}: started", f"{name}: compiling", f"{name}: {result}", f"{name}: summary"]
+
+
+def test_no_more_configs_run_than_there_are_places(builds: Builds) -> None:
+    for name in ("a", "b", "c", "d"):
+        builds.plan(name)
+    builds.build(["a"], ["b"], ["c"], ["d"], places=1)
+    assert builds.notes() == [f"{what} {name}" for name in ("a", "b", "c", "d") for what in ("start", "end")]
+
+
+def test_jobs_are_shared_out(builds: Builds) -> None:
+    builds.plan("a", until=["fixed"])
+    builds.plan("fixed")
+    builds.build(["a"], ["fixed"], jobs=7)
+    pools = {name: json.loads((builds.output / f"{name}.pool").read_text()) for name in ("a", "fixed")}
+    assert pools["a"] == {**pools["fixed"], "name": "a", "is_fixed": False}
+    assert (pools["a"]["share"], pools["a"]["most"], pools["a"]["heavy_jobs"]) == (3, 7, 1)
+
+
+def test_a_killed_process_is_a_failure_of_its_config_alone(
+    builds: Builds, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builds.plan("a", killed=True)
+    builds.plan("b")
+    ends = builds.build(["a"], ["b"])
+    assert builds.codes(ends) == {"a": 8, "b": 0}
+    assert "error: a: its process ended with code 137" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_reaches_each_config_and_starts_no_other(builds: Builds, number: signal.Signals) -> None:
+    for name in ("a", "b"):
+        builds.plan(name, until=["never"])
+    started = after(
+        lambda: all((builds.output / f"{name}.pool").exists() for name in ("a", "b")),
+        lambda: os.kill(os.getpid(), number),
+    )
+    with stop_on_signals():
+        ends = builds.build(["a", "a2"], ["b"], ["c"])
+    started.join()
+    assert builds.codes(ends) == {"a": 130, "a2": None, "b": 130, "c": None}
+    assert sorted(builds.notes()[2:]) == ["interrupted a", "interrupted b"]
+
+
+def test_a_config_that_cannot_be_interrupted_yet_is_ended(builds: Builds) -> None:
+    builds.plan("a", deaf=True, until=["never"])
+    builds.plan("b", until=["never"])
+    started = after(
+        lambda: all((builds.output / f"{name}.pool").exists() for name in ("a", "b")),
+        lambda: os.kill(os.getpid(), signal.SIGINT),
+    )
+    ends = builds.build(["a"], ["b"])
+    started.join()
+    assert builds.codes(ends) == {"a": 130, "b": 130}
+
+
+def test_an_interrupted_config_starts_no_other_but_lets_those_that_run_end(builds: Builds) -> None:
+    builds.plan("a", code=130)
+    builds.plan("b", until=["go"])
+    shown = after(lambda: "a: x exit code" in builds.shown.getvalue(), (builds.output / "go").touch)
+    ends = builds.build(["a", "a2"], ["b", "b2"])
+    shown.join()
+    assert builds.codes(ends) == {"a": 130, "a2": None, "b": 0, "b2": None}
+
+
+def test_a_killed_command_leaves_no_process(builds: Builds) -> None:
+    for name in ("a", "b"):
+        builds.plan(name, until=["never"], deaf=name == "a")
+    process = os.fork()
+    if process == 0:  # the command
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        builds.build(["a"], ["b"])
+        os._exit(0)
+    assert wait_for(lambda: all((builds.output / f"{name}.pool").exists() for name in ("a", "b")))
+    children = psutil.Process(process).children(recursive=True)
+    assert len(children) == 4, "a guard and a process for each"
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    assert not psutil.wait_procs(children, timeout=10.0)[1]
+
+
+def test_a_request_arrives_as_it_was_sent(tmp_path: Path) -> None:
+    run = dataclasses.replace(
+        fill(RunChoices, defaults()), engine=Engine.HOST, deadline=parse_deadline("5h"), torch_source=tmp_path,
+        pythons=("3.11", "3.12"), memory=10**10, pyg=PygMode.NONE,
+    )  # fmt: skip
+    options = fill(BuildOptions, defaults())
+    options = dataclasses.replace(
+        options, run=run, provider=ProviderName.WHEEL, root=tmp_path, configs=("a",)
+    )
+    pool = PoolMember(folder=tmp_path, name="a", share=2, is_fixed=False, most=5, heavy_jobs=0)
+    request = MemberRequest(
+        config="a", root=tmp_path, output=tmp_path, earlier=("b",), build_options=options, log_folder=tmp_path,
+        shows_phases=False, pool=pool,
+    )  # fmt: skip
+    environ = with_request({"HOME": "/home"}, request)
+    assert take_request(environ) == request
+    assert environ == {"HOME": "/home"}
+
+
+ON_TERMINAL = """
+import json, sys, time
+from pathlib import Path
+from rich.console import Console
+sys.path[:0] = {path!r}
+import test_cli_side_by_side as tests
+from command_line import side_by_side
+from command_line.run_command import Invocation
+side_by_side.member_command = lambda: [sys.executable, "-c", tests.STUB]
+builds = tests.Builds(Path({output!r}), Invocation(log_folder=Path({output!r})))
+groups = [["linux_64_cpu", "linux_64_cpu_generic"], ["linux_64_cuda129"], ["linux_64_cuda130"]]
+members = {{name: builds.member(name) for group in groups for name in group}}
+order = side_by_side.Arrangement(groups=groups, places=3, jobs=8, heavy_jobs=0)
+side_by_side.build_side_by_side(members, order, Console(soft_wrap=True), builds.invocation)
+"""
+
+
+def test_a_terminal_of_80_columns_has_one_table_of_configs(tmp_path: Path) -> None:
+    builds = Builds(tmp_path, Invocation(log_folder=tmp_path))
+    builds.plan("linux_64_cpu", until=["go"])
+    builds.plan("linux_64_cpu_generic")
+    builds.plan("linux_64_cuda129", code=5)
+    builds.plan("linux_64_cuda130", until=["go"])
+    program = ON_TERMINAL.format(path=sys.path, output=str(tmp_path))
+    # the table is drawn every second
+    seen_by_then = threading.Timer(4.0, (tmp_path / "go").touch)
+    ended = after((tmp_path / "linux_64_cuda129.ended").exists, seen_by_then.start)
+    seen = run_on_terminal([sys.executable, "-c", program], columns=80, environ=terminal_environ())
+    ended.join()
+    assert seen.exit_code == 0, seen.text
+    tables = [screen for _, screen in seen.moments if "config " in screen and "exit code 5" in screen]
+    rows = [line.rstrip() for table in tables for line in table.splitlines()]
+    assert any(row.startswith("linux_64_cpu_generic") and row.endswith("waiting") for row in rows)
+    assert any("of 8 jobs in use, memory" in row for row in rows)
+    assert all(len(line) <= 80 for line in seen.lines)

@@ -1,0 +1,111 @@
+"""Configs that share no objects are built side by side, as far as jobs, memory and disk allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import Tiny
+
+from groundwork.errors import ProviderError
+from groundwork.jobs import Jobs
+from groundwork.machine import Machine
+from megabuild.configs.config import load
+from megabuild.configs.sharing import group_by_toolchain
+from megabuild.run import arrangement
+from megabuild.run.arrangement import Arrangement, arrange
+from megabuild.run.estimate import Estimate
+from megabuild.run.outlook import Outlook
+
+GB = 10**9
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrangement, "measure", lambda: Machine(cores=8, memory=64 * GB, memory_free=60 * GB))
+    monkeypatch.setattr(arrangement, "disk_free", lambda folder: 100 * GB)
+
+
+def outlook(tiny: Tiny, name: str, compiler: str, *, done: bool = False, **figures: Any) -> Outlook:
+    """Return the plan of a config with a compiler."""
+    plain = tiny.outlook()
+    config = plain.options.config
+    variant = {**config.variant, "cxx_compiler_version": (compiler,)}
+    options = replace(plain.options, config=replace(config, name=name, variant=variant))
+    progress = replace(plain.progress, plan=replace(plain.plan, options=options))
+    if done:
+        progress = replace(progress, existing=frozenset(plain.plan.file_names))
+    values: dict[str, Any] = {"disk": 10 * GB, "memory_per_job": 3 * GB, "basis": "measured", **figures}
+    return replace(
+        plain, progress=progress, estimate=Estimate(**{"jobs": Jobs(count=8, reason=""), **values})
+    )
+
+
+def arranged(
+    *plans: Outlook | Exception, one_by_one: bool = False, removes_trees: bool = False
+) -> Arrangement:
+    named: dict[str, Outlook | Exception] = {}
+    for number, plan in enumerate(plans):
+        named[f"error{number}" if isinstance(plan, Exception) else plan.options.config.name] = plan
+    return arrange(named, one_by_one=one_by_one, removes_trees=removes_trees)
+
+
+def test_groups_are_the_toolchains_of_the_matrix(repository: Path) -> None:
+    names = ("cpu", "cpu_generic", "cuda129", "cuda130", "cuda129_generic", "cuda134", "cuda130_generic")
+    configs = [load(repository, f"linux_64_{name}") for name in names]
+    assert [
+        [name.removeprefix("linux_64_") for name in group] for group in group_by_toolchain(configs, {})
+    ] == [
+        ["cpu", "cpu_generic"],
+        ["cuda129", "cuda129_generic"],
+        ["cuda130", "cuda134", "cuda130_generic"],
+    ]
+
+
+def test_groups_run_side_by_side_with_the_jobs_of_one(tiny: Tiny) -> None:
+    heavy = outlook(tiny, "c", "15", jobs=Jobs(count=6, reason=""), heavy_jobs=4)
+    order = arranged(outlook(tiny, "a", "13"), outlook(tiny, "b", "13"), heavy, ProviderError("x", "y"))
+    assert order.groups == [["a", "b"], ["c"]]
+    assert (order.places, order.jobs, order.heavy_jobs) == (2, 6, 4)
+    assert order.lines() == ["side by side, with 6 jobs together:", "  a, then b", "  c"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "choices", "places", "reason"),
+    [
+        ({}, {"one_by_one": True}, 1, "--one-by-one"),
+        ({"jobs": Jobs(count=1, reason="")}, {}, 1, "1 job"),
+        ({"jobs": Jobs(count=2, reason="")}, {}, 2, "2 jobs"),
+        ({"memory_per_job": 25 * GB}, {}, 2, "60.0 GB of memory free, 25.0 GB per compile"),
+        ({"memory_per_job": 61 * GB}, {}, 1, "60.0 GB of memory free, 61.0 GB per compile"),
+        ({"disk": 40 * GB}, {}, 1, "100.0 GB of disk free, 120.0 GB needed"),
+        ({"disk": 40 * GB}, {"removes_trees": True}, 2, "100.0 GB of disk free, 120.0 GB needed"),
+        ({"disk": 30 * GB}, {}, 3, ""),
+    ],
+)
+def test_each_limit_is_kept_and_named(
+    tiny: Tiny, figures: dict[str, Any], choices: dict[str, bool], places: int, reason: str
+) -> None:
+    plans = [
+        outlook(tiny, name, compiler, **figures) for name, compiler in (("a", "13"), ("b", "14"), ("c", "15"))
+    ]
+    order = arranged(*plans, **choices)
+    assert order.places == places
+    assert reason in "\n".join(order.lines())
+    assert all(len(line) <= 80 for line in order.lines())
+
+
+def test_configs_of_one_toolchain_wait_for_each_other(tiny: Tiny) -> None:
+    order = arranged(outlook(tiny, "a", "13"), outlook(tiny, "b", "13"))
+    assert order.lines() == ["one config at a time: all share objects"]
+
+
+def test_finished_configs_need_no_place(tiny: Tiny) -> None:
+    order = arranged(outlook(tiny, "a", "13", done=True), outlook(tiny, "b", "14"))
+    assert order.lines() == ["one config at a time: the others exist"]
+
+
+def test_without_a_plan_there_is_no_group() -> None:
+    assert not arranged(ProviderError("x", "y")).is_side_by_side

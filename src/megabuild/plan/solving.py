@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import rattler
-from rattler import ChannelPriority, Client, Gateway, RepoDataRecord, VirtualPackage, solve
+from rattler import ChannelPriority, Gateway, RepoDataRecord, VirtualPackage, solve
 from rattler.exceptions import GatewayError, InvalidMatchSpecError
 from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
@@ -46,9 +47,12 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
 
 
 def solved(
-    specs: Sequence[str], channels: Channels, platform: str, *, virtual: Mapping[str, str], what: str, remedy: str
+    specs: Sequence[str], channels: Channels, platform: str, *, virtual: Mapping[str, str], what: str, remedy: str,
+    gateway: Gateway | None = None,
 ) -> list[RepoDataRecord]:  # fmt: skip
     """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace this machine's.
+
+    ``gateway``: of :func:`make_gateway`, which reads each index once; default: one of its own.
 
     Raises PreflightError: There is no solution; the message names the conflicting packages.
     Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
@@ -59,22 +63,20 @@ def solved(
         overrides.libc = Override.string(virtual["__glibc"])
     if "__cuda" in virtual:
         overrides.cuda = Override.string(virtual["__cuda"])
-    cache = cache_folder(os.environ)
-    in_use.mark(cache)  # while it is empty
-    client = rattler_client(channels)
+    reader = gateway or make_gateway(channels)
     try:
         return asyncio.run(
             solve(
                 [rattler.Channel(channel.url) for channel in channels.by_priority],
                 list(specs),
-                gateway=Gateway(cache_dir=cache / CHANNEL_INDEXES, client=client),
+                gateway=reader,
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
                 virtual_packages=VirtualPackage.detect(overrides),
                 channel_priority=ChannelPriority.Strict,
             )
         )
     except GatewayError as error:
-        raise _fault_of_channel(error, channels, platform, client) from error
+        raise _fault_of_channel(error, channels, platform) from error
     except InvalidMatchSpecError as error:
         raise UsageError(
             f"{what}: {_one_line(error)}", f"correct the requirements: {', '.join(specs)}"
@@ -84,20 +86,48 @@ def solved(
         raise of_text(reason) or PreflightError(f"{what} cannot be solved: {reason}", remedy) from error
 
 
+def make_gateway(channels: Channels) -> Gateway:
+    """Return rattler's reader of channels' indexes, which it keeps in the cache."""
+    cache = cache_folder(os.environ)
+    in_use.mark(cache)  # while it is empty
+    return Gateway(cache_dir=cache / CHANNEL_INDEXES, client=rattler_client(channels))
+
+
+def list_packages(
+    names: Sequence[str], channels: Channels, platform: str
+) -> list[frozenset[tuple[str, str]]]:
+    """Return the packages of these names in each channel, as file name and sha256.
+
+    Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
+    """
+    gateway = make_gateway(channels)
+    found = []
+    for channel in channels.by_priority:
+        subdirs: Any = [platform, "noarch"]  # typed as a literal of all platforms
+        query = gateway.query([rattler.Channel(channel.url)], subdirs, names, recursive=False)
+        try:
+            answers = asyncio.run(query)
+        except GatewayError as error:
+            raise _fault_of_channel(error, channels, platform) from error
+        listed = set[tuple[str, str]]()
+        for records in answers:
+            for record in records:
+                listed.add((record.file_name, (record.sha256 or b"").hex()))
+        found.append(frozenset(listed))
+    return found
+
+
 def _one_line(error: Exception) -> str:
     return redact.text(" ".join(str(error).split()))
 
 
-def _fault_of_channel(
-    error: GatewayError, channels: Channels, platform: str, client: Client
-) -> MegabuildError:
+def _fault_of_channel(error: GatewayError, channels: Channels, platform: str) -> MegabuildError:
     """Return the error of the first channel that does not give its index; rattler's error may not name it."""
     reason = _one_line(error)
     faulty = "a channel"
-    cache = cache_folder(os.environ) / CHANNEL_INDEXES
     for channel in channels.by_priority:
         single = [rattler.Channel(channel.url)]
-        names = Gateway(cache_dir=cache, client=client).names(single, [platform, "noarch"])  # type: ignore[list-item]
+        names = make_gateway(channels).names(single, [platform, "noarch"])  # type: ignore[list-item]
         try:
             asyncio.run(names)
         except GatewayError as own:

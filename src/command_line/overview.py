@@ -78,7 +78,7 @@ def _need(outlook: Outlook) -> _Need:
         kept=estimate.packages + pending.bytes,
         hours=estimate.hours,
     )
-    if any(channel.folder is None for channel in plan.environment.channels):
+    if any(channel.is_on_server for channel in plan.environment.channels):
         need = replace(need, download=None)
     if not estimate.basis:
         need = replace(need, disk=None, hours=None)

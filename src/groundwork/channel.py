@@ -12,7 +12,8 @@ class Channel:
     """A conda channel."""
 
     address: str  #: as it was given: a URL or a path
-    folder: Path | None = None  #: the channel itself, whatever the spelling of its address; None: on a server
+    #: the channel itself, or its index, whatever the spelling of its address; None: on a server
+    folder: Path | None = None
     #: whether its compilers and C library are those of this machine or of a root folder, not of an old system
     this_machine: bool = False
 
@@ -29,6 +30,11 @@ class Channel:
         if "://" in address:
             return cls(address=address)
         return cls.of_folder(Path(address))
+
+    @property
+    def is_on_server(self) -> bool:
+        """Whether its packages are on a server; the folder may have an index of some of them."""
+        return "://" in self.address and not self.address.startswith("file:")
 
     @property
     def url(self) -> str:

@@ -144,7 +144,8 @@ def credentials_file(channels: Channels, environ: Mapping[str, str], *, tokens: 
     entries = _of_addresses(channels, tokens=tokens)
     own = _read_own_file(environ)
     for channel in channels.by_priority:
-        host = urlsplit(channel.url).hostname
+        # of a kept channel, the packages are at its address
+        host = urlsplit(channel.address).hostname
         if not host or host in own:
             continue
         found = _find_in_netrc(host, environ)

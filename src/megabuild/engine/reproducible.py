@@ -22,7 +22,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -62,6 +62,7 @@ class _Context:
     date: int  #: seconds since 1970, written to everything dated
     level: int  #: zstd's compression level
     local: bool  #: set the glibc pin to the newest of ``glibc``
+    channels: Sequence[str]  #: addresses of the channels to record in place of folders
     folder: Path  #: for temporary files
     changed: dict[str, _Rewritten] = field(default_factory=dict)  #: rewritten files, by path
     glibc: set[str] = field(default_factory=set)  #: glibc versions and markers that files need
@@ -74,13 +75,15 @@ def normalise(
     *,
     level: int,
     local: bool = False,
+    channels: Sequence[str] = (),
     halt: Callable[[], None] = lambda: None,
 ) -> None:
     """Write a normalised copy of a ``.conda`` file, atomically. A large package takes minutes.
 
     ``target`` must be in a folder that builds cannot write. ``date`` is in seconds since 1970, ``level`` is zstd's.
-    ``local`` packages, compiled against the system's glibc, get the glibc pin that their files need. ``halt`` is called
-    before every read; it may raise to stop the copy. Raises IntegrityError: The package is not a regular file.
+    ``local`` packages, compiled against the system's glibc, get the glibc pin that their files need. ``channels`` are
+    recorded in place of the folders that rattler-build saw. ``halt`` is called before every read; it may raise to stop
+    the copy. Raises IntegrityError: The package is not a regular file.
     """
     with files.replacing(target, f".tmp-{target.name}") as temporary:
         with (
@@ -90,7 +93,7 @@ def normalise(
             zipfile.ZipFile(temporary, "x") as new,
         ):
             _open_entry(new, "metadata.json", date).write(read_member(old, "metadata.json"))
-            seen = _Context(date=date, level=level, local=local, folder=target.parent)
+            seen = _Context(date=date, level=level, local=local, channels=channels, folder=target.parent)
             for kind in ("pkg-", "info-"):  # pkg first: info contains the digests of its files
                 (name,) = (name for name in old.namelist() if name.startswith(kind))
                 wide = old.getinfo(name).file_size > _WIDE
@@ -187,7 +190,8 @@ def _edit_index(data: dict[str, Any], seen: _Context) -> None:
 
 
 def _edit_about(data: dict[str, Any], seen: _Context) -> None:
-    data["channels"] = [url for url in data.get("channels", ()) if not url.startswith("file:")]
+    named = [url for url in data.get("channels", ()) if not url.startswith("file:")]
+    data["channels"] = [*named, *(f"{address.rstrip('/')}/" for address in seen.channels)]
 
 
 def _edit_paths(data: dict[str, Any], seen: _Context) -> None:

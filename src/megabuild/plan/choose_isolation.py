@@ -122,7 +122,7 @@ def _has_network(environment: Environment) -> bool:
     """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
     if os.environ.get("CCACHE_REMOTE_STORAGE"):
         return True
-    if not all(channel.folder for channel in environment.channels):
+    if any(channel.is_on_server for channel in environment.channels):
         return True
     return environment.overrides.get("torch_source") not in ((MODEL,), ("debian",))
 

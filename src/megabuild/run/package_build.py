@@ -164,8 +164,16 @@ def finish(attempt: Attempt, package: PlannedPackage, path: Path, folder: Path) 
     """
     target = folder / path.parent.name / path.name
     plan = attempt.run.plan
+    # rattler-build saw folders with an index
+    servers = [each.address for each in plan.environment.channels if each.folder and each.is_on_server]
     # a large package takes minutes
     reproducible.normalise(
-        path, target, plan.date, level=_COMPRESSION, local=plan.environment.local, halt=attempt.halt
+        path,
+        target,
+        plan.date,
+        level=_COMPRESSION,
+        local=plan.environment.local,
+        channels=servers,
+        halt=attempt.halt,
     )
     return archive.verify(package, target)

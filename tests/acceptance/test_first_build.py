@@ -114,6 +114,12 @@ def test_a_broken_source_is_named_and_mended(rehearsed: Place) -> None:
     assert "exist" in mended, "the packages of the whole source are published already"
 
 
+def test_the_packages_of_the_last_run_can_be_kept(rehearsed: Place) -> None:
+    command = documented("python3 build-locally.py linux_64_cpu --environments kept --plan")
+    told = rehearsed.run(f"{command} --rehearse").succeeded()
+    assert re.search(r"environments of \d+ \w+: no package is newer", told)
+
+
 def test_clean_lists_then_removes_the_tree(rehearsed: Place) -> None:
     tree = rehearsed.folder / "output" / "linux_64_cpu-rehearsal" / "tree"
     assert "tree" in rehearsed.run(documented("python3 scripts/megabuild clean")).succeeded()

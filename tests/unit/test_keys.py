@@ -38,6 +38,7 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import fingerprint, last_run, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
+from megabuild.plan.kept_channels import KeptIndex
 from megabuild.plan.options import Options
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import Part, parts
@@ -563,6 +564,11 @@ CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
         source=({"a": "1"}, {"a": "2"}),
         required=(("a",), ("b",)),
     ),
+    KeptIndex: lambda *_: of_fields(
+        KeptIndex,
+        address=("https://a.example", "https://b.example"),
+        documents=({"noarch": {}}, {"linux-64": {}}),
+    ),
     Download: download,
     Clone: clone,
     NewestPackages: newest,
@@ -656,7 +662,8 @@ def test_a_local_package_with_another_field_is_another_package(field: str) -> No
 @pytest.mark.parametrize("field", [field.name for field in fields(Options)])
 def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -> None:
     unchanging = {
-        "output": "a place", "cache": "a place", "keep_going": "only after a failure", "deadline": "a limit",
+        "output": "a place", "cache": "a place", "environments": "other packages",
+        "keep_going": "only after a failure", "deadline": "a limit",
         "earlier": "other configs", "torch": "part of the run's name", "rehearse": "part of the run's name",
         "own": "part of the cache's name", "root": "part of the cache's name", "config": "part of the run's name",
     }  # fmt: skip

@@ -249,7 +249,7 @@ def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: P
     )
     provider = WheelProvider(request)
     made = provider.of_channel(channel, (), {}, {"b": 700})
-    assert made.pending == Pending(wheels=2, download=710, bytes=740, packages=1)
+    assert made.pending == Pending(wheels=2, download=710, bytes=740, packages=1, sources=1)
     assert made.overrides["c_compiler_version"] == ("14",)
     assert "c_compiler_version 14 (not " in made.notes[0]
     (tmp_path / "wheels" / ("a" * 16)).mkdir(parents=True)
@@ -257,7 +257,9 @@ def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: P
     assert provider.of_channel(channel, (), {}).pending == Pending(bytes=30, packages=1)
     done = replace(channel, missing=(), ready=True)
     assert provider.of_channel(done, (), {}).pending is None
-    assert provider.of_channel(done, (), {}, {"b": 700}).pending == Pending(wheels=1, download=700, bytes=700)
+    assert provider.of_channel(done, (), {}, {"b": 700}).pending == Pending(
+        wheels=1, download=700, bytes=700, sources=1
+    )
 
 
 def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:

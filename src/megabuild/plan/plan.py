@@ -95,6 +95,25 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewerPackage:
+    """A package of a kept environment that the channels have in another version."""
+
+    name: str
+    kept: str  #: version, with the build string if the versions are equal; several with commas
+    newest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptEnvironments:
+    """The environments of an earlier run, in which a plan builds."""
+
+    since: float  #: the time at which their packages were the newest, in seconds since 1970
+    is_automatic: bool  #: kept because an unfinished run is resumed, not on request
+    newer: tuple[NewerPackage, ...]
+    unknown: str  #: why the newest packages are unknown, or empty
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The packages of a run and all that they depend on. It never changes; run's ``Progress`` says what exists."""
 
@@ -114,6 +133,9 @@ class Plan:
     notes: tuple[str, ...] = ()  #: notes for the user
     last_runs: LastRuns = NO_RUNS  #: complete runs on this machine for the same options
     shared: str = ""  #: another config whose objects are in the cache
+    #: variant values that the provider's environment determined
+    provided: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kept: KeptEnvironments | None = None  #: None: the environments have the newest packages
 
     def usable_isolation(self) -> Isolation:
         """Return the isolation; raises IsolationError if there is none."""

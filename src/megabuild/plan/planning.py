@@ -8,18 +8,29 @@ from dataclasses import dataclass, replace
 
 from groundwork import files, in_use
 from groundwork.build_path import check_build_path
-from groundwork.errors import ProviderError, UsageError
+from groundwork.errors import (
+    IntegrityError,
+    IsolationError,
+    MegabuildError,
+    PreflightError,
+    ProviderError,
+    UsageError,
+)
 from groundwork.progress import Notes
 from megabuild.configs.config import Config
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
-from megabuild.plan import fingerprint, solving, tree_reuse
+from megabuild.isolation.base import Host, Isolation
+from megabuild.plan import fingerprint, kept_environments, solving, tree_reuse
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
+from megabuild.plan.environment_record import EnvironmentRecord
 from megabuild.plan.extensions import ExtensionPlanner
+from megabuild.plan.kept_channels import KeptPlace, keep_channels
 from megabuild.plan.last_run import find_shared_objects, read_last_runs
 from megabuild.plan.options import MODEL, Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.recipe_parts import part_of, parts
+from megabuild.plan.run_choices import EnvironmentChoice
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import TorchRelease, read_release
 from megabuild.providers.conda_forge.provider import ChannelError
@@ -121,12 +132,50 @@ class _Draft:
         )
 
     def plan(self, given: Environment) -> Plan:
-        """Return the plan for the provider's environment."""
+        """Return the plan for the provider's environment, with the packages of the last run if they are kept."""
+        overrides = {**self.overrides, **given.overrides}
+        isolation = isolation_of(self.options, replace(given, overrides=overrides))
+        is_requested = self.options.environments is EnvironmentChoice.KEPT
+        try:
+            record = kept_environments.find_record(self.options)
+            if record is not None and _is_known(given, is_requested=is_requested):
+                return self._plan_kept(given, record, isolation)
+        except (IntegrityError, PreflightError, ProviderError) as error:
+            if is_requested:
+                raise _not_kept(error, self.options) from error
+            note = f"the environments of the last run are not kept: {error.message}"
+            newest = self._plan_in(given, isolation)
+            return replace(newest, notes=(note, *newest.notes))
+        return self._plan_in(given, isolation)
+
+    def _plan_kept(
+        self, given: Environment, record: EnvironmentRecord, isolation: Isolation | IsolationError
+    ) -> Plan:
+        """Return the plan for the recorded environments.
+
+        Raises PreflightError, ProviderError: They cannot be used any more.
+        """
+        options = self.options
+        usable = isolation if isinstance(isolation, Isolation) else Host()
+        place = KeptPlace(
+            cache=options.cache,
+            unpacked=options.unpacked_folder(usable),
+            platform=options.config.platform,
+        )
+        channels = keep_channels(record, given, place)
+        # kept channels are complete
+        pending = given.pending if given.pending and given.pending.sources else None
+        kept = replace(given, channels=channels, overrides=record.overrides, pending=pending)
+        plan = self._plan_in(kept, isolation)
+        kept_environments.check_keepable(plan)
+        return replace(plan, kept=kept_environments.describe(plan, record, given, options))
+
+    def _plan_in(self, given: Environment, isolation: Isolation | IsolationError) -> Plan:
+        """Return the plan for an environment."""
         options = self.options
         overrides, left_out = _narrow(options, given, self.overrides)
         source = self.release.source or given.source
         environment = replace(given, overrides=overrides, source=source)
-        isolation = isolation_of(options, environment)
         packages = [package for package in render_recipe(options, overrides) if not package.skipped]
         part, package_parts = parts(options.recipe, options.recipes, own=options.own)
         needed = fingerprint.staging(part, options, packages, environment, isolation)
@@ -150,7 +199,28 @@ class _Draft:
             notes=(*environment.notes, *self.extensions.notes, *self.release.notes),
             last_runs=read_last_runs(options),
             shared=find_shared_objects(options, overrides),
+            provided=given.overrides,
         )
+
+
+def _is_known(given: Environment, *, is_requested: bool) -> bool:
+    """Return whether the provider's channels are known.
+
+    Raises ProviderError: They are to be kept, but were with a Debian root that is gone.
+    """
+    if given.channels:
+        return True
+    if is_requested and given.pending is not None:
+        raise ProviderError("the Debian root of the last run was deleted")
+    return False
+
+
+def _not_kept(error: MegabuildError, options: Options) -> MegabuildError:
+    """Return the error of environments that were to be kept, with the way out."""
+    if isinstance(error, (IntegrityError, ChannelError)):
+        return error
+    message = f"{options.run_name}: the environments of the last run cannot be kept: {error.message}"
+    return type(error)(message, f"pass {kept_environments.GET_NEWEST}: the run then uses the newest packages")
 
 
 def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:

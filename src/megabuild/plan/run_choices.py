@@ -25,6 +25,14 @@ class PygMode(str, Enum):
     NONE = "none"  #: no extensions
 
 
+class EnvironmentChoice(str, Enum):
+    """The packages of the build environments."""
+
+    AUTO = "auto"  #: the last run's to resume an unfinished one, else the newest
+    KEPT = "kept"  #: those of the config's last run
+    NEWEST = "newest"  #: the newest of the channels
+
+
 def _octets(gigabytes: float) -> int:
     return int(gigabytes * 1e9)
 
@@ -80,6 +88,13 @@ class RunChoices:
     keep_going: bool = switch(
         BUILD, "--keep-going", "-k",
         help="After a failure, build the packages that do not need the failed one.",
+    )  # fmt: skip
+    environments: EnvironmentChoice = option(
+        BUILD, "--environments", choices=[choice.value for choice in EnvironmentChoice],
+        default=EnvironmentChoice.AUTO, default_word=EnvironmentChoice.AUTO.value, show_default=True,
+        convert=EnvironmentChoice,
+        help="Packages to build with. kept: those of the last run. newest: those of the channels. auto: kept to resume "
+        "an unfinished run, else newest.",
     )  # fmt: skip
     deadline: Deadline | None = option(
         BUILD, "--deadline", metavar="TIME", typed=str, convert=parse_deadline,

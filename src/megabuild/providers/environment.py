@@ -32,6 +32,7 @@ class Pending:
     download: int = 0  #: Their bytes, without wheels of unknown size.
     bytes: int = 0  #: Bytes that the provider will add to the cache.
     packages: int = 0  #: Number of packages of the local channel not packed yet (once per machine).
+    sources: int = 0  #: Number of the wheels that are PyTorch's.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +52,8 @@ class Environment:
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Variant keys that must differ from the config's, such as the version of the installed compiler.
     overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: File names of the packages that start programs of this machine or of `root`, which no channel keeps.
+    programs: frozenset[str] = frozenset()
     #: Virtual packages for the solver that differ from this machine's: the glibc of `root`, or the CUDA of a GPU that a
     #: build machine need not have. Such as {"__glibc": "2.41"}.
     virtual_packages: Mapping[str, str] = field(default_factory=dict)

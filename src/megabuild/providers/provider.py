@@ -182,6 +182,7 @@ class LocalProvider(Provider):
             virtual_packages=virtual_gpu(self.request.config),
             notes=tuple(notes),
             stand_ins=channel.stand_ins,
+            programs=frozenset(each.id.file_name for each in channel.packages if each.starts_programs),
             pending=self._pending(channel, absent),
         )
 
@@ -212,6 +213,7 @@ class LocalProvider(Provider):
             download=download_size,
             bytes=download_size + _COPIES * sum(to_pack.values()),
             packages=len(channel.missing),
+            sources=len(absent),
         )
 
     def overrides(self, values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -16,6 +16,7 @@ from megabuild.engine import archive
 from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
+from megabuild.plan.kept_environments import keep_record, mark_complete
 from megabuild.plan.last_run import keep_last_runs
 from megabuild.plan.plan import Method, Plan
 from megabuild.plan.planning import make_plan
@@ -110,6 +111,7 @@ class Driver:
             logger.info("ended %s left by a killed run", counted(ended, "process"))
         unpacked = plan.options.unpacked_folder(isolation) / "pkgs"
         drop_unpacked(unpacked, self._progress.exists)
+        keep_record(plan)
         self._run_tasks(isolation)
 
     def _prepare_environment(self) -> None:
@@ -257,6 +259,8 @@ class Driver:
         options = plan.options
         rows = package_results(self._progress, self._failed)
         ok = not error and all(row.status.is_published for row in rows)
+        if ok:
+            mark_complete(options)
         parser = Parser()
         tree = self._progress.tree
         if self._pytorch is not None:

@@ -9,8 +9,10 @@ from groundwork.errors import IsolationError
 from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
+from megabuild.plan import kept_environments
 from megabuild.plan.environment_inputs import ObjectCounts
-from megabuild.plan.plan import Method, Plan, PlanItem, Task
+from megabuild.plan.plan import KeptEnvironments, Method, Plan, PlanItem, Task
+from megabuild.plan.run_choices import EnvironmentChoice
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Pending
 from megabuild.run.estimate import Estimate
@@ -84,6 +86,8 @@ def note_lines(outlook: Outlook) -> list[str]:
         pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
         lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
     lines += [f"{Sign.warning} {note}" for note in (*plan.notes, *stored.notes)]
+    if plan.kept is not None:
+        lines += kept_environments.lines(plan.kept)
     pending = plan.environment.pending
     if pending is not None and pending.wheels:
         lines.append(f"downloads first: {pending.wheels} wheels ({size(pending.download)})")
@@ -256,6 +260,7 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
             "missing": _counts(progress.tree.missing),
             "objects": _counts(progress.tree.objects),
         },
+        "environments": _environments_document(plan.kept),
         "shared_objects": plan.shared,
         "store": {"packages": sorted(stored.packages), "staging": stored.staging is not None},
         "estimate": to_dict(outlook.estimate, _ESTIMATE),
@@ -264,6 +269,14 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
 
 def _counts(counts: ObjectCounts | None) -> dict[str, int] | None:
     return counts.by_kind() if counts is not None else None
+
+
+def _environments_document(kept: KeptEnvironments | None) -> dict[str, Any]:
+    if kept is None:
+        return {"use": EnvironmentChoice.NEWEST.value, "since": None, "automatic": False, "newer": []}
+    newer = None if kept.unknown else [to_dict(package, "name kept newest") for package in kept.newer]
+    use = EnvironmentChoice.KEPT.value
+    return {"use": use, "since": kept.since, "automatic": kept.is_automatic, "newer": newer}
 
 
 def _item_document(item: PlanItem, progress: Progress) -> dict[str, Any]:

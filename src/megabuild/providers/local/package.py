@@ -32,6 +32,8 @@ _DATE = 1_000_000_000
 
 _SYNTAX_ERRORS = 1  # exit code of compileall
 
+#: Inputs that are programs of this machine or of a root: a package with such an input starts them.
+_PROGRAMS = frozenset({"compiler", "program", "root"})
 _TIMEOUT = 3600.0  # seconds, enough for the largest package
 
 _SCRIPT = """\
@@ -127,6 +129,11 @@ class LocalPackage:
     def build_string(self) -> str:
         """The build string with the key's first digits in place of "{hash}"."""
         return self.build.replace("{hash}", self.key[:7])
+
+    @property
+    def starts_programs(self) -> bool:
+        """Whether the package works only with the programs that this machine or a root had when it was made."""
+        return not _PROGRAMS.isdisjoint(self.inputs)
 
     @property
     def id(self) -> PackageId:

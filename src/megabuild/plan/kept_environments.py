@@ -1,0 +1,251 @@
+"""Keeps the environments of a config's last run: on request, and by itself when an unfinished run is resumed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from rattler import RepoDataRecord
+
+from groundwork.errors import IntegrityError, PreflightError, UsageError
+from groundwork.exhaustive import assert_never
+from groundwork.text import counted
+from megabuild.configs.render import render
+from megabuild.plan import environment_record, tree_reuse
+from megabuild.plan.environment_packages import Requirements, requirements_of, solve_all
+from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
+from megabuild.plan.options import Options
+from megabuild.plan.plan import KeptEnvironments, NewerPackage, Plan
+from megabuild.plan.run_choices import EnvironmentChoice
+from megabuild.providers.environment import Environment
+
+#: The option in hints.
+GET_NEWEST = "--environments newest"
+#: Newer packages that a line names.
+_MOST_NAMES = 3
+_SECONDS_OF_HALF_A_YEAR = 183 * 86400
+
+
+def find_record(options: Options) -> EnvironmentRecord | None:
+    """Return the record of the environments that a run keeps, or None if it uses the newest packages.
+
+    Raises UsageError: The environments are to be kept, but the config has no record of them.
+    Raises IntegrityError: The record is damaged.
+    """
+    match options.environments:
+        case EnvironmentChoice.NEWEST:
+            return None
+        case EnvironmentChoice.KEPT:
+            return _requested(options)
+        case EnvironmentChoice.AUTO:
+            record = environment_record.read(options.state)
+            if record is None or record.is_complete or record.provider != options.config.provider:
+                return None
+            has_tree = tree_reuse.read(options.state / "tree") is not None
+            return record if has_tree else None
+        case never:
+            assert_never(never)
+
+
+def _requested(options: Options) -> EnvironmentRecord:
+    record = environment_record.read(options.state)
+    if record is None:
+        raise UsageError(
+            f"{options.run_name}: no environments of an earlier run in {options.state}",
+            "leave out --environments kept, or pass the output folder of that run with --output",
+        )
+    if record.provider != options.config.provider:
+        raise UsageError(
+            f"{options.run_name}: the environments of the last run are from provider {record.provider}",
+            f"pass --provider {record.provider}, or {GET_NEWEST}",
+        )
+    return record
+
+
+def check_keepable(plan: Plan) -> None:
+    """Raise PreflightError if rattler-build takes its channels from the recipe's variant, not from its caller."""
+    for item in plan.items:
+        if item.package.names_channels:
+            raise PreflightError(f"{item.package.name}: its build string has a hash over the channels")
+
+
+def day(seconds: float) -> str:
+    """Return a date for people: ``27 November``, with the year if it is half a year ago or more."""
+    moment = time.localtime(seconds)
+    text = f"{moment.tm_mday} {time.strftime('%B', moment)}"
+    if time.time() - seconds > _SECONDS_OF_HALF_A_YEAR:
+        text += f" {moment.tm_year}"
+    return text
+
+
+def requirements(plan: Plan) -> list[Requirements]:
+    """Return all environments of a plan."""
+    packages = [item.package for item in plan.items]
+    extensions = [package for task in plan.extensions for package in task.packages]
+    own = {package.name for package in (*packages, *extensions)}
+    return [*requirements_of(packages, own), *requirements_of(extensions, own, is_optional=True)]
+
+
+def _of_further_pythons(plan: Plan) -> list[Requirements]:
+    """Return the environments of the config's other Pythons, which a later run may add; some may have no solution."""
+    config = plan.options.config
+    overrides = dict(plan.environment.overrides)
+    overrides.pop("python", None)
+    packages = render(config, plan.options.recipe, overrides=overrides)
+    own = {package.name for package in packages}
+    return requirements_of(packages, own, is_optional=True)
+
+
+def describe(
+    plan: Plan, record: EnvironmentRecord, newest: Environment, options: Options
+) -> KeptEnvironments:
+    """Return a note on the kept environments of a plan; ``newest`` has the channels as they are now.
+
+    Raises PreflightError: A kept environment has no solution, for example after a change of the recipe.
+    Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
+    """
+    needed = requirements(plan)
+    platform = options.config.platform
+    kept = solve_all(needed, plan.environment, platform)
+    newer: tuple[NewerPackage, ...] = ()
+    unknown = ""
+    try:
+        newer = compare(kept.values(), solve_all(needed, newest, platform).values())
+    except PreflightError as error:
+        unknown = error.message
+    return KeptEnvironments(
+        since=record.planned,
+        is_automatic=options.environments is EnvironmentChoice.AUTO,
+        newer=newer,
+        unknown=unknown,
+    )
+
+
+def compare(kept: Iterable[RepoDataRecord], newest: Iterable[RepoDataRecord]) -> tuple[NewerPackage, ...]:
+    """Return the packages of both that differ, sorted by name."""
+    before = _versions(kept)
+    after = _versions(newest)
+    newer = []
+    for name in sorted(before.keys() & after.keys()):
+        old = sorted(before[name] - after[name])
+        new = sorted(after[name] - before[name])
+        if new:
+            newer.append(_newer(name, old or sorted(before[name]), new))
+    return tuple(newer)
+
+
+def _versions(records: Iterable[RepoDataRecord]) -> Mapping[str, set[tuple[str, str]]]:
+    """Return versions and build strings by name."""
+    versions: dict[str, set[tuple[str, str]]] = {}
+    for record in records:
+        version = (str(record.version), str(record.build))
+        versions.setdefault(record.name.source, set()).add(version)
+    return versions
+
+
+def _newer(name: str, old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]]) -> NewerPackage:
+    """Return a pair of versions, with build strings where the versions alone are equal."""
+    before = ", ".join(dict.fromkeys(version for version, _ in old))
+    after = ", ".join(dict.fromkeys(version for version, _ in new))
+    if before == after:
+        before = ", ".join(" ".join(both) for both in old)
+        after = ", ".join(" ".join(both) for both in new)
+    return NewerPackage(name=name, kept=before, newest=after)
+
+
+def lines(kept: KeptEnvironments) -> list[str]:
+    """Return lines for people; none if a resumed run keeps packages that are still the newest."""
+    if kept.is_automatic and not kept.newer and not kept.unknown:
+        return []
+    line = f"environments of {day(kept.since)}: {_newer_words(kept)}"
+    if not kept.is_automatic:
+        return [line]
+    return [line, f"they are kept to resume the unfinished run; for the newest: {GET_NEWEST}"]
+
+
+def _newer_words(kept: KeptEnvironments) -> str:
+    if kept.unknown:
+        return f"the newest packages fit no longer ({kept.unknown})"
+    if not kept.newer:
+        return "no package is newer"
+    names = [f"{each.name} {each.kept} -> {each.newest}" for each in kept.newer[:_MOST_NAMES]]
+    if len(kept.newer) > _MOST_NAMES:
+        names.append("…")
+    verb = "is" if len(kept.newer) == 1 else "are"
+    return f"{counted(len(kept.newer), 'package')} {verb} newer: {', '.join(names)}"
+
+
+def keep_record(plan: Plan) -> None:
+    """Record the environments of a run that begins to build; those of a kept one stay as they are.
+
+    Raises PreflightError: An environment has no solution.
+    Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
+    """
+    state = plan.options.state
+    if plan.kept is not None:
+        environment_record.mark(state, is_complete=False)
+        return
+    planned = time.time()
+    needed = [*requirements(plan), *_of_further_pythons(plan)]
+    records = solve_all(needed, plan.environment, plan.options.config.platform)
+    channels = plan.environment.channels
+    addresses = {channel.url.rstrip("/"): channel.address for channel in channels}
+    record = EnvironmentRecord(
+        config=plan.options.run_name,
+        provider=plan.options.config.provider,
+        planned=planned,
+        is_complete=False,
+        pythons=plan.options.pythons,
+        channels=tuple(
+            RecordedChannel(
+                address=channel.address,
+                folder=str(channel.folder) if channel.folder else None,
+                this_machine=channel.this_machine,
+            )
+            for channel in channels
+        ),
+        overrides=plan.provided,
+        packages=tuple(_package(each, addresses) for each in sorted(records.values(), key=_url)),
+    )
+    environment_record.write(state, record)
+
+
+def _url(record: RepoDataRecord) -> str:
+    return record.url
+
+
+def _package(record: RepoDataRecord, addresses: Mapping[str, str]) -> RecordedPackage:
+    entry = json.loads(record.to_json())
+    for key in ("fn", "url", "channel"):
+        del entry[key]
+    return RecordedPackage(
+        name=record.name.source,
+        version=str(record.version),
+        build=str(record.build),
+        sha256=record.sha256.hex() if record.sha256 else "",
+        file_name=record.file_name,
+        subdir=record.subdir,
+        url=record.url,
+        channel=addresses[record.channel.rstrip("/")],
+        entry=entry,
+    )
+
+
+def mark_complete(options: Options) -> None:
+    """After a run whose packages all exist, have the next one take the newest packages.
+
+    A run for fewer Pythons than the recorded one does not complete it. A damaged record is left to the next run.
+    """
+    with suppress(IntegrityError):
+        record = environment_record.read(options.state)
+        if record is not None and _covers(options.pythons, record.pythons):
+            environment_record.mark(options.state, is_complete=True)
+
+
+def _covers(pythons: Collection[str], recorded: Collection[str]) -> bool:
+    """Return whether a request for some Pythons includes another one; empty ones are for all."""
+    if not pythons:
+        return True
+    return bool(recorded) and set(recorded) <= set(pythons)

@@ -1,0 +1,448 @@
+"""Environments of a config's last run, kept while its channel gets newer packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from channel_server import PASSWORD, USER, served
+from msgspec import structs
+from package_files import published
+from small_files import write
+from stop_at_write import every_stop
+from tiny import ROOT, Made, Tiny, build_with, make_channel, provider
+
+from groundwork.channel import Channel
+from groundwork.channel_folder import MADE_OF
+from groundwork.errors import (
+    BuildError,
+    IntegrityError,
+    MegabuildError,
+    PreflightError,
+    ProviderError,
+    UsageError,
+)
+from groundwork.machine import machine_platform
+from groundwork.network.channel_logins import separate_logins
+from megabuild.plan import environment_record, kept_channels, kept_environments, planning
+from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
+from megabuild.plan.kept_channels import KeptPlace, VanishedError, keep_channels
+from megabuild.plan.kept_environments import day
+from megabuild.plan.plan import KeptEnvironments, NewerPackage
+from megabuild.plan.run_choices import EnvironmentChoice
+from megabuild.plan.tree_reuse import TreeUse
+from megabuild.providers.environment import Environment, Pending
+from megabuild.run.plan_report import plan_document, plan_lines
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+KEPT = EnvironmentChoice.KEPT
+NEWEST = EnvironmentChoice.NEWEST
+NEWER_TOOL = (("tool", "2.0", "0"),)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A tiny megabuild whose log tells the version of a package of its build environment; tests change its channel."""
+    channel = make_channel(tmp_path / "channel")
+    build_with(channel, monkeypatch)
+    root = tmp_path / "root"
+    shutil.copytree(ROOT, root)
+    script = root / "recipe" / "build_staging.sh"
+    script.write_text(
+        f'{script.read_text()}\necho "built with tool $(cat "$BUILD_PREFIX/share/tool/note")"\n'
+    )
+    return Tiny(output=tmp_path / "output", channel=channel, root=root)
+
+
+def fail(tiny: Tiny, patch: pytest.MonkeyPatch) -> None:
+    """Run, and end before libtorch is compiled."""
+    with patch.context() as failing:
+        failing.setenv("TINY_STAGING_FAIL", "ends as it is told to")
+        with pytest.raises(BuildError):
+            tiny.run()
+    assert "ends as it is told to" in tiny.log_text()
+
+
+def rewrite(tiny: Tiny, **changes: Any) -> None:
+    """Change the record of the last run's environments."""
+    path = tiny.options().state / environment_record.NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def lines(tiny: Tiny, **choices: Any) -> list[str]:
+    return plan_lines(tiny.outlook(**choices))
+
+
+def test_a_run_records_the_packages_of_its_environments(tiny: Tiny) -> None:
+    tiny.run()
+    record = environment_record.read(tiny.options().state)
+    assert record is not None
+    assert (record.config, record.provider, record.is_complete) == ("tiny-rehearsal", "conda-forge", True)
+    assert [package.label for package in record.packages] == ["python 3.11.7", "python 3.12.1", "tool 1.0"]
+    tool = record.packages[-1]
+    assert (tool.channel, tool.build, len(tool.sha256)) == (str(tiny.channel), "0", 64)
+    assert tool.url == f"{tiny.channel.as_uri()}/linux-64/{tool.file_name}"
+    assert abs(record.planned - os.stat(tiny.options().state / environment_record.NAME).st_mtime) < 60
+
+
+def test_a_finished_config_takes_the_newest_packages_unless_told_otherwise(tiny: Tiny) -> None:
+    tiny.run()
+    make_channel(tiny.channel, NEWER_TOOL)
+    for choices in ({}, {"environments": NEWEST}):
+        outlook = tiny.outlook(**choices)
+        assert plan_document(outlook)["environments"] == {
+            "use": "newest", "since": None, "automatic": False, "newer": [],
+        }  # fmt: skip
+    outlook = tiny.outlook(environments=KEPT)
+    assert outlook.progress.is_done
+    record = environment_record.read(tiny.options().state)
+    assert record is not None
+    newer = [{"name": "tool", "kept": "1.0", "newest": "2.0"}]
+    assert plan_document(outlook)["environments"] == {
+        "use": "kept", "since": record.planned, "automatic": False, "newer": newer,
+    }  # fmt: skip
+    assert f"environments of {day(record.planned)}: 1 package is newer: tool 1.0 -> 2.0" in plan_lines(
+        outlook
+    )
+
+
+def test_a_patch_is_tried_on_the_tree_of_the_last_run(tiny: Tiny) -> None:
+    tiny.run()
+    make_channel(tiny.channel, NEWER_TOOL)
+    write(tiny.root / "rehearsal" / "model" / "t1.c", "patched\n")
+    assert tiny.outlook(environments=KEPT).progress.tree.use is TreeUse.RESUME
+    before = environment_record.read(tiny.options().state)
+    assert tiny.run(environments=KEPT).ok
+    assert "[1/1 0.5s]" in tiny.log_text()
+    assert "built with tool 1.0" in tiny.log_text()
+    assert environment_record.read(tiny.options().state) == before
+    write(tiny.root / "rehearsal" / "model" / "t2.c", "patched\n")
+    assert tiny.run().ok
+    assert "built with tool 2.0" in tiny.log_text()
+
+
+def test_an_unfinished_run_is_resumed_with_its_packages(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(tiny, monkeypatch)
+    assert not [line for line in lines(tiny) if "environments" in line]  # nothing is newer
+    make_channel(tiny.channel, NEWER_TOOL)
+    outlook = tiny.outlook()
+    assert outlook.progress.tree.reasons == ("the last run did not finish it",)
+    assert plan_document(outlook)["environments"]["automatic"] is True
+    told = plan_lines(outlook)
+    assert "they are kept to resume the unfinished run; for the newest: --environments newest" in told
+    assert any(line.endswith(": 1 package is newer: tool 1.0 -> 2.0") for line in told)
+    assert tiny.outlook(environments=NEWEST).plan.staging != outlook.plan.staging
+    fail(tiny, monkeypatch)  # again, with the kept packages
+    assert tiny.run().ok
+    assert "built with tool 1.0" in tiny.log_text()
+    assert tiny.plan().kept is None
+
+
+def test_the_newest_packages_replace_those_of_an_unfinished_run(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(tiny, monkeypatch)
+    make_channel(tiny.channel, NEWER_TOOL)
+    assert tiny.run(environments=NEWEST).ok
+    assert "built with tool 2.0" in tiny.log_text()
+
+
+def test_a_run_with_nothing_to_build_does_not_finish_another_one(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.run(pythons=("3.12",))
+    write(tiny.root / "recipe" / "build_py.sh", "exit 1")
+    with pytest.raises(MegabuildError):
+        tiny.run(pythons=("3.11",))
+    shutil.copy(ROOT / "recipe" / "build_py.sh", tiny.root / "recipe" / "build_py.sh")
+    assert all(row.status == "skipped" for row in tiny.run(pythons=("3.12",)).packages)
+    make_channel(tiny.channel, NEWER_TOOL)
+    assert tiny.plan().kept is not None
+
+
+def test_a_run_whose_packages_exist_is_finished(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.run()
+    model = tiny.root / "rehearsal" / "model" / "t1.c"
+    text = model.read_text()
+    model.write_text("broken\n")
+    fail(tiny, monkeypatch)
+    model.write_text(text)
+    make_channel(tiny.channel, NEWER_TOOL)
+    assert tiny.plan().kept is not None
+    assert all(row.status == "skipped" for row in tiny.run().packages)
+    assert tiny.plan().kept is None
+
+
+def test_a_later_run_adds_pythons_to_kept_environments(tiny: Tiny) -> None:
+    tiny.run(pythons=("3.12",))
+    make_channel(tiny.channel, (*NEWER_TOOL, ("python", "3.11.9", "0_cpython")))
+    outlook = tiny.outlook(environments=KEPT)
+    assert outlook.progress.tree.use is TreeUse.REUSE
+    assert outlook.plan.kept is not None
+    assert [package.name for package in outlook.plan.kept.newer] == ["python", "tool"]
+    assert outlook.plan.kept.newer[0] == NewerPackage(name="python", kept="3.11.7", newest="3.11.9")
+
+
+def test_nothing_is_prepared_for_kept_packages_but_wheels_of_pytorch(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.run()
+    for pending, left in ((Pending(wheels=1), None), (Pending(wheels=1, sources=1),) * 2):
+        monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel, pending=pending))
+        assert tiny.plan(environments=KEPT).environment.pending == left
+    made = Environment(channels=(), pythons=("3.11", "3.12"), pending=Pending(bytes=1))
+    monkeypatch.setattr(planning, "choose_provider", lambda request: Made(request, made))
+    with pytest.raises(ProviderError, match="the Debian root of the last run was deleted"):
+        tiny.plan(environments=KEPT)
+    assert tiny.plan().kept is None
+
+
+def test_environments_are_not_kept_if_the_recipe_names_its_channels(tiny: Tiny) -> None:
+    plan = tiny.plan()
+    kept_environments.check_keepable(plan)
+    first, *others = plan.items
+    named = replace(first, package=replace(first.package, names_channels=True))
+    with pytest.raises(PreflightError, match="tinylib: its build string has a hash over the channels"):
+        kept_environments.check_keepable(replace(plan, items=(named, *others)))
+
+
+def test_without_a_tree_there_is_nothing_to_resume(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(tiny, monkeypatch)
+    shutil.rmtree(tiny.options().state / "tree")
+    assert tiny.plan().kept is None
+
+
+def test_a_vanished_package_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(tiny, monkeypatch)
+    make_channel(tiny.channel, NEWER_TOOL)
+    (package,) = tiny.channel.glob("linux-64/tool-1.0-*.conda")
+    package.unlink()
+    make_channel(tiny.channel, ())
+    with pytest.raises(VanishedError) as error:
+        tiny.plan(environments=KEPT)
+    assert error.value.message == (
+        "tiny-rehearsal: the environments of the last run cannot be kept: 1 package vanished from "
+        f"{tiny.channel}: tool 1.0"
+    )
+    assert error.value.remedy == "pass --environments newest: the run then uses the newest packages"
+    plan = tiny.plan()
+    assert plan.kept is None
+    assert plan.notes[0].startswith("the environments of the last run are not kept: 1 package vanished")
+    assert tiny.run().ok
+    assert "built with tool 2.0" in tiny.log_text()
+
+
+def test_another_file_of_the_same_name_is_no_kept_package(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(tiny, monkeypatch)
+    shutil.rmtree(tiny.options().cache / "rattler")
+    make_channel(tiny.channel, (("tool", "1.0", "0"),))  # with another date in it
+    (package,) = tiny.channel.glob("linux-64/tool-1.0-*.conda")
+    package.write_bytes(package.read_bytes() + b"x")
+    with pytest.raises(VanishedError, match=r"tool 1\.0"):
+        tiny.plan(environments=KEPT)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "megabuild/environments"}', "\0\xff"])
+def test_a_damaged_record_is_named_with_a_way_out(
+    content: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(tiny, monkeypatch)
+    path = tiny.options().state / environment_record.NAME
+    path.write_text(content)
+    with pytest.raises(IntegrityError) as error:
+        tiny.plan(environments=KEPT)
+    assert str(path) in error.value.message
+    assert error.value.remedy == f"run: rm {path}; the next run then uses the newest packages"
+    plan = tiny.plan()
+    assert plan.kept is None
+    assert str(path) in plan.notes[0]
+    assert tiny.run().ok
+    assert environment_record.read(tiny.options().state) is not None
+
+
+def test_a_link_in_place_of_the_record_is_not_followed(tiny: Tiny, tmp_path: Path) -> None:
+    tiny.run()
+    path = tiny.options().state / environment_record.NAME
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(IntegrityError, match="is a symbolic link"):
+        tiny.plan(environments=KEPT)
+
+
+def test_environments_are_kept_only_of_a_run_with_the_same_provider(tiny: Tiny) -> None:
+    with pytest.raises(UsageError, match="no environments of an earlier run"):
+        tiny.plan(environments=KEPT)
+    tiny.run()
+    rewrite(tiny, provider="local", is_complete=False)
+    with pytest.raises(UsageError, match="from provider local") as error:
+        tiny.plan(environments=KEPT)
+    assert error.value.remedy == "pass --provider local, or --environments newest"
+    assert tiny.plan().kept is None
+
+
+def test_a_recipe_that_needs_another_package_gets_the_newest(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(tiny, monkeypatch)
+    make_channel(tiny.channel, (("further", "1.0", "0"),))
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("        - tool\n", "        - tool\n        - further\n"))
+    with pytest.raises(PreflightError, match="cannot be kept: staging: build environment cannot be solved"):
+        tiny.plan(environments=KEPT)
+    assert "further" in tiny.plan().notes[0]
+    assert tiny.run().ok
+
+
+def test_other_channels_are_named(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.run()
+    made = Environment(
+        channels=(Channel.of_folder(tiny.channel), Channel.of_folder(tmp_path)), pythons=("3.12",)
+    )
+    monkeypatch.setattr(planning, "choose_provider", lambda request: Made(request, made))
+    with pytest.raises(ProviderError, match=f"channels are others: .*, {tmp_path}; before: {tiny.channel}$"):
+        tiny.plan(environments=KEPT)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """A server that asks for a password."""
+    with served(tmp_path) as host:
+        yield f"http://{USER}:{PASSWORD.replace('@', '%40')}@{host}/password/channel"
+
+
+def test_packages_of_a_server_are_kept_and_its_credentials_are_not(
+    tiny: Tiny, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tiny.output / "cache"))
+    channels = separate_logins([Channel.parse(server)])
+    address = channels.by_priority[0].address
+    monkeypatch.setattr(planning, "choose_provider", provider(address, logins=channels.logins))
+    assert tiny.run().ok
+    packages = published(tiny.options().packages)
+    state = tiny.options().state
+    text = (state / environment_record.NAME).read_text()
+    assert f'"url": "{address}/linux-64/tool-1.0-0.conda"' in text
+    assert not [secret for secret in (USER + ":", "hunter2") if secret in text]
+
+    # the same packages, byte for byte, also where they are downloaded again
+    make_channel(tiny.channel, NEWER_TOOL)
+    for folder in (state / "tree", state / "out", tiny.options().packages, tiny.options().cache / "rattler"):
+        shutil.rmtree(folder)
+    outlook = tiny.outlook(environments=KEPT)
+    (channel,) = outlook.plan.environment.channels
+    assert channel.address == address
+    assert channel.folder is not None
+    assert not list(channel.folder.rglob("*.conda"))
+    assert tiny.run(environments=KEPT).ok
+    assert "built with tool 1.0" in tiny.log_text()
+    assert published(tiny.options().packages) == packages
+    beside = (tiny.options().packages / ".megabuild-channels.json").read_text()
+    assert json.loads(beside) == [[address]]
+
+    # gone from the server, then from the cache, too
+    (package,) = tiny.channel.glob("linux-64/tool-1.0-*.conda")
+    package.unlink()
+    make_channel(tiny.channel, ())
+    for folder in (state / "tree", state / "out", tiny.options().packages):
+        shutil.rmtree(folder)
+    assert tiny.run(environments=KEPT).ok
+    assert "built with tool 1.0" in tiny.log_text()
+    shutil.rmtree(tiny.options().cache / "rattler")
+    with pytest.raises(VanishedError, match=r"1 package vanished from http.*: tool 1\.0$"):
+        tiny.plan(environments=KEPT)
+
+
+def place(tmp_path: Path) -> KeptPlace:
+    return KeptPlace(cache=tmp_path / "cache", unpacked=tmp_path / "unpacked", platform="linux-64")
+
+
+def test_a_channel_of_this_machine_is_kept_with_its_programs_only(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    for name in ("gxx_linux-64-14.2.0-h1_0.conda", "numpy-2.3.0-h1_0.conda"):
+        write(folder / "linux-64" / name, "")
+    write(folder / MADE_OF, json.dumps({path.name: "key" for path in folder.rglob("*.conda")}))
+    numpy = RecordedPackage(
+        name="numpy", version="2.3.0", build="h1_0", sha256="", file_name="numpy-2.3.0-h1_0.conda",
+        subdir="linux-64", url="", channel=str(folder), entry={},
+    )  # fmt: skip
+    record = EnvironmentRecord(
+        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(numpy,),
+        channels=(RecordedChannel(address=str(folder), folder=str(folder), this_machine=True),),
+    )  # fmt: skip
+    write(tmp_path / "now" / MADE_OF, '{"a-1-0.conda": "key"}')
+    now = Channel.of_folder(tmp_path / "now", this_machine=True)
+    same = frozenset({"gxx_linux-64-14.2.0-h1_0.conda"})
+    given = Environment(channels=(now,), pythons=(), programs=same)
+    assert keep_channels(record, given, place(tmp_path)) == (Channel.of_folder(folder, this_machine=True),)
+    other = replace(given, programs=frozenset({"gxx_linux-64-14.3.0-h2_0.conda"}))
+    with pytest.raises(ProviderError, match=r"programs of this machine have changed.*gxx_linux-64-14\.3\.0"):
+        keep_channels(record, other, place(tmp_path))
+    # with the cache at another place
+    moved = tmp_path / "cache" / "channel" / "channels" / "kept"
+    moved.parent.mkdir(parents=True)
+    folder.rename(moved)
+    assert keep_channels(record, given, place(tmp_path)) == (Channel.of_folder(moved, this_machine=True),)
+    (moved / "linux-64" / numpy.file_name).unlink()
+    with pytest.raises(VanishedError, match=r"numpy 2\.3\.0"):
+        keep_channels(record, given, place(tmp_path))
+    shutil.rmtree(moved)
+    with pytest.raises(VanishedError, match=r"numpy 2\.3\.0"):
+        keep_channels(record, given, place(tmp_path))
+
+
+def test_packages_that_fit_no_index_are_named(tmp_path: Path) -> None:
+    package = RecordedPackage(
+        name="a", version="1", build="0", sha256="", file_name="a-1-0.conda", subdir="linux-64",
+        url="https://x.example/c/linux-64/a-1-0.conda", channel="https://x.example/c", entry={},
+    )  # fmt: skip
+    recorded = RecordedChannel(address="https://x.example/c", folder=None, this_machine=False)
+    here = place(tmp_path)
+    now = Channel.parse("https://mirror.example/c")
+    channel = kept_channels._indexed(recorded, now, [package], here)
+    assert channel.folder is not None
+    index = json.loads((channel.folder / "linux-64" / "repodata.json").read_text())
+    assert index["info"]["base_url"] == "https://mirror.example/c/linux-64/"
+    elsewhere = structs.replace(
+        package, file_name="b-1-0.conda", url="https://y.example/linux-64/b-1-0.conda"
+    )
+    with pytest.raises(IntegrityError, match="not with the other packages") as error:
+        kept_channels._indexed(recorded, now, [package, elsewhere], here)
+    assert error.value.remedy == "delete environments.json in the config's folder, then run again"
+    with pytest.raises(IntegrityError, match="not a package for linux-64"):
+        kept_channels._indexed(recorded, now, [structs.replace(package, subdir="osx-64")], here)
+
+
+def kept(count: int, **changes: Any) -> KeptEnvironments:
+    newer = tuple(NewerPackage(name=f"a{number}", kept="1", newest="2") for number in range(count))
+    return KeptEnvironments(**{"since": 1.0, "is_automatic": False, "newer": newer, "unknown": "", **changes})
+
+
+def test_lines_name_the_first_newer_packages() -> None:
+    assert kept_environments.lines(kept(0)) == ["environments of 1 January 1970: no package is newer"]
+    (line,) = kept_environments.lines(kept(5))
+    assert line.endswith(": 5 packages are newer: a0 1 -> 2, a1 1 -> 2, a2 1 -> 2, …")
+    (line,) = kept_environments.lines(kept(0, unknown="no tool"))
+    assert line.endswith(": the newest packages fit no longer (no tool)")
+
+
+def test_a_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    record = EnvironmentRecord(
+        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(),
+        channels=(),
+    )  # fmt: skip
+    here = tmp_path / "here"
+    here.mkdir()
+    environment_record.write(here, record)
+    done = structs.replace(record, is_complete=True)
+    for folder in every_stop(here, lambda folder: environment_record.mark(folder, is_complete=True)):
+        assert environment_record.read(folder) in (record, done)
+    environment_record.mark(here, is_complete=True)
+    assert environment_record.read(here) == done

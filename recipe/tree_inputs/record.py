@@ -7,7 +7,7 @@
       "files": {"/abs/path": "sha256"},
       "folders": {"/abs/path": "sha256"},
       "packages": [
-        {"source": "host", "name": "libprotobuf", "role": "objects", "links": 4,
+        {"source": "host", "name": "libexample", "role": "objects", "links": 4,
          "objects": {"core": 3, "cuda": 0, "bindings": 5, "kernels": 0}}
       ],
       "objects": {"core": 1207, "cuda": 114, "bindings": 165, "kernels": 240},

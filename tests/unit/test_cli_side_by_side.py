@@ -34,7 +34,7 @@ from groundwork.job_pool import PoolMember
 from groundwork.option_fields import fill, option_fields
 from megabuild.configs.provider_name import ProviderName
 from megabuild.isolation.engine import Engine
-from megabuild.plan.run_choices import PygMode, RunChoices
+from megabuild.plan.run_choices import EnvironmentChoice, PygMode, RunChoices
 from megabuild.run.arrangement import Arrangement
 
 #: The stub: notes its start and end in files, and ends as the config's file says.
@@ -236,7 +236,7 @@ def test_a_killed_command_leaves_no_process(builds: Builds) -> None:
 def test_a_request_arrives_as_it_was_sent(tmp_path: Path) -> None:
     run = dataclasses.replace(
         fill(RunChoices, defaults()), engine=Engine.HOST, deadline=parse_deadline("5h"), torch_source=tmp_path,
-        pythons=("3.11", "3.12"), memory=10**10, pyg=PygMode.NONE,
+        pythons=("3.11", "3.12"), memory=10**10, pyg=PygMode.NONE, environments=EnvironmentChoice.KEPT,
     )  # fmt: skip
     options = fill(BuildOptions, defaults())
     options = dataclasses.replace(

@@ -382,9 +382,9 @@ def test_an_extension_that_cannot_be_made_has_failed_and_the_others_are_built(
             SimpleNamespace(name=name, method=method, reason="no sources", file_names=[f"{name}.conda"])
         )
     monkeypatch.setattr(driver, "extension_work", lambda run, budget, task: task.name)
-    estimate = SimpleNamespace(jobs=SimpleNamespace(count=2))
-    run = SimpleNamespace(_estimate=estimate, _failed={}, _progress=SimpleNamespace(missing_tasks=tasks))
-    works: list[Any] = Driver._extension_works(cast(Any, run), cast(Any, None))
+    run = SimpleNamespace(_failed={}, _progress=SimpleNamespace(missing_tasks=tasks))
+    context = SimpleNamespace(budget=lambda tasks: None)
+    works: list[Any] = Driver._extension_works(cast(Any, run), cast(Any, context))
     assert works == ["a", "c"]
     assert {name: error.packages for name, error in run._failed.items()} == {
         "b": {"b.conda"},
@@ -392,7 +392,7 @@ def test_an_extension_that_cannot_be_made_has_failed_and_the_others_are_built(
     }
 
 
-STEPS = ("separate", "fetch", "check", "end_strays", "drop_unpacked", "tasks")
+STEPS = ("separate", "fetch", "check", "end_strays", "drop_unpacked", "record", "tasks")
 
 
 @pytest.mark.parametrize("pending", [False, True], ids=["", "with a provider's environment"])
@@ -400,7 +400,10 @@ STEPS = ("separate", "fetch", "check", "end_strays", "drop_unpacked", "tasks")
 def test_a_build_separates_fetches_checks_and_cleans_before_its_tasks(
     pending: bool, done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Work of isolated builds goes before something is fetched beside it; strays end before files are removed."""
+    """Work of isolated builds goes before something is fetched beside it; strays end before files are removed.
+
+    A run that ends before its tasks leaves the record of the former run's environments.
+    """
     steps: list[str] = []
 
     def step(name: str, result: Any = None) -> Callable[..., Any]:
@@ -420,6 +423,7 @@ def test_a_build_separates_fetches_checks_and_cleans_before_its_tasks(
     monkeypatch.setattr(driver, "check", step("check"))
     monkeypatch.setattr(driver, "end_strays", step("end_strays", 0))
     monkeypatch.setattr(driver, "drop_unpacked", step("drop_unpacked"))
+    monkeypatch.setattr(driver, "keep_record", step("record"))
     run = SimpleNamespace(
         _plan=plan, _progress=before, _estimate=None, status=None, _show_progress=lambda: None,
         _prepare_environment=step("prepare"), _separate_work=step("separate"), _run_tasks=step("tasks"),
@@ -650,6 +654,8 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     kept: list[object] = []
     monkeypatch.setattr(driver, "measure_run", lambda *values: values[-1])
     monkeypatch.setattr(driver, "keep_last_runs", lambda _, runs: kept.append(runs))
+    completed: list[object] = []
+    monkeypatch.setattr(driver, "mark_complete", completed.append)
     rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED)]
     monkeypatch.setattr(driver, "package_results", lambda *_: tuple(rows))
     monkeypatch.setattr(driver, "install_line", lambda *_: "")
@@ -661,6 +667,7 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     )  # fmt: skip
     summary = Driver.summary(cast(Any, run), error)
     assert summary.ok == (built and not error)
+    assert bool(completed) == summary.ok
     assert kept == ([5.0] if summary.ok and needs_staging else [])
 
 

@@ -162,9 +162,10 @@ def packages_of_a_run(world: World, failed: ResultStatus = ResultStatus.FAILED) 
         rows.append(SimpleNamespace(status=failed if fails else status))
     world.patch.setattr(driver, "package_results", lambda *_: tuple(rows))
     world.patch.setattr(driver, "install_line", lambda *_: "")
+    world.patch.setattr(driver, "mark_complete", lambda _: None)
     options = SimpleNamespace(run_name="x", packages=world.folder)
     progress = SimpleNamespace(
-        plan=SimpleNamespace(options=options), compiles_staging=False, tree=SimpleNamespace(use=None)
+        plan=SimpleNamespace(options=options), needs_staging=False, tree=SimpleNamespace(use=None)
     )
     run = SimpleNamespace(
         _plan=progress.plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,

@@ -12,13 +12,18 @@ from collections.abc import Iterable, Mapping
 from .contents import entries_below
 from .tree import Headers, Tree
 
+#: The link to the environment by which compile_cached.sh names headers.
+_ENVIRONMENT = "BUILD_ENV_LINK"
 
-def find_aliases(tree: Tree, folders: Iterable[str]) -> dict[str, str]:
+
+def find_aliases(tree: Tree, folders: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return the links in folders in which headers are searched and in the tree, with the paths that they lead to.
 
-    A folder that is reached through a link is such a link, too.
+    A folder that is reached through a link is such a link, too, and so is $BUILD_ENV_LINK.
     """
     found: dict[str, str] = {}
+    if environment.get(_ENVIRONMENT):
+        found[environment[_ENVIRONMENT]] = os.path.realpath(environment[_ENVIRONMENT])
     for folder in (*folders, tree.root):
         real = os.path.realpath(folder)
         if real != folder:

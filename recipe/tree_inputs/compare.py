@@ -118,7 +118,7 @@ class _Stale:
 
     def _is_stale(self, path: str) -> bool:
         """Return whether a file is not known to be the one that outputs read."""
-        before = self._record.files.get(path, UNKNOWN)
+        before = self._record.content(path)
         return before == UNKNOWN or before != self._contents.of(path)
 
     @cached_property
@@ -202,7 +202,7 @@ class _Stale:
                 continue
             if not self._tree.is_outside(path):
                 objects |= self._older_objects(path, concerned)
-            elif path not in harmless and self._record.files.get(path, ABSENT) == ABSENT:
+            elif path not in harmless and self._record.content(path) in (ABSENT, UNKNOWN):
                 objects |= concerned
         for path in (*self.changed, *harmless):
             if self._contents.of(path) == ABSENT:

@@ -76,6 +76,16 @@ def entries_below(folder: str) -> Iterator[os.DirEntry[str]]:
                 waiting.append(entry.path)
 
 
+def follow(path: str, aliases: Mapping[str, str]) -> str:
+    """Return the path to which the recorded links led."""
+    place = path
+    while place != os.sep:
+        if place in aliases:
+            return aliases[place] + path[len(place) :]
+        place = os.path.dirname(place)
+    return path
+
+
 def digest_of(hashes: Mapping[str, str]) -> str:
     """Return one hash over paths and their hashes."""
     return digest_of_lines(f"{path}\0{content}" for path, content in sorted(hashes.items()))

@@ -37,6 +37,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .contents import UNKNOWN, follow
+
 #: The record of a complete compile.
 COMPLETE = "environment-inputs.json"
 #: The files that a compile starts with, which hold until it is complete.
@@ -112,6 +114,12 @@ class Record:
     checks: Checks
     packages: tuple[Package, ...] = ()
     objects: Mapping[Kind, int] = field(default_factory=dict)
+
+    def content(self, path: str) -> str:
+        """Return the recorded hash of a file, which a link may have led to; UNKNOWN if there is none."""
+        if path not in self.files:
+            path = follow(path, self.checks.aliases)
+        return self.files.get(path, UNKNOWN)
 
 
 class DamagedRecord(ValueError):

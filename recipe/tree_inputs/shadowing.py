@@ -169,7 +169,7 @@ def _walk(
     for name in _list(folder, listed) & names.below.keys():
         node = names.below[name]
         path = f"{folder}/{name}"
-        if node.objects & objects:
+        if node.objects & objects and not os.path.isdir(path):
             yield path, node.objects & objects
         if node.below:
             yield from _walk(path, node, objects, listed)

@@ -46,7 +46,7 @@ def begin(build_dir: Path, environment: Mapping[str, str]) -> int:
             languages=inputs.languages,
             generators=generators.digests(tree, contents),
             include_folders=searched,
-            aliases=find_aliases(tree, searched_folders(tree, inputs.toolchain)),
+            aliases=find_aliases(tree, searched_folders(tree, inputs.toolchain), environment),
             follows=former.identity if former else "",
         )
         write(started, Record(files=files, folders=folders, checks=checks))
@@ -118,8 +118,9 @@ def _record(build_dir: Path, environment: Mapping[str, str], started: Found) -> 
 def _unchanged(path: str, started: Found, contents: Contents) -> str:
     """Return the hash of a file if it had this content during the whole compile, else UNKNOWN."""
     now = contents.of(path)
-    if path in started.record.files:
-        return _same(started.record.files[path], now)
+    before = started.record.content(path)
+    if before != UNKNOWN:
+        return _same(before, now)
     try:
         is_older = os.stat(path).st_ctime_ns < started.date  # no program can set this date
     except OSError:

@@ -17,6 +17,7 @@ from tree_inputs import compare, snapshot
 from tree_inputs.compare import CONFIGURED
 from tree_inputs.record import COMPLETE, STARTED, Kind, Role, Source, read
 from tree_inputs.shadowing import find_probes
+from tree_inputs.tree import Tree
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +182,9 @@ def test_a_header_of_the_tree_that_another_shadows_is_noticed(world: World) -> N
 def test_another_file_of_a_header_s_name_that_no_compiler_takes_stays_harmless(world: World) -> None:
     world.header("value.h", "not searched: <pack/value.h> is asked for\n")
     world.file("first/elsewhere/value.h", "")
+    (world.prefix / "first/linked.h").mkdir()  # compilers pass over folders
+    assert world.rebuild() == set()
+    world.stage()
     assert world.rebuild() == set()
 
 
@@ -363,6 +367,25 @@ class TestKilled:
         world.header("optional.h", "")
         world.rebuild()
         assert (world.says()["user"], world.says()["asker"]) == ("91", "2")
+
+    def test_headers_that_a_launcher_names_by_a_link_are_known(self, world: World) -> None:
+        """compile_cached.sh does; the second installation of a package changes dates that only the kernel sets."""
+        link = world.folder / "env"
+        link.symlink_to("prefix")
+        environment = {**world.environment, "BUILD_ENV_LINK": str(link)}
+        world.program("bin/c++", f'exec /usr/bin/c++ $(echo "$@" | sed "s|{world.prefix}/|{link}/|g")')
+        world.compare()
+        world.configure()
+        snapshot.begin(world.build, environment)
+        world.ninja()
+        assert any(str(link) in path for path in Tree.load(world.build).read_headers().readers)
+        os.utime(world.prefix / "include/pack/value.h", (OLD, OLD))
+        made = world.dates()
+        assert not compare.compare(world.build, environment).is_changed
+        assert world.dates() == made
+        recorded = snapshot.record(world.build, environment)
+        assert recorded is not None
+        assert recorded.unknown == ()
 
     def test_without_a_record_of_its_start_all_is_made_again(self, world: World) -> None:
         self.first(world)

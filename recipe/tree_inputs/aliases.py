@@ -36,7 +36,11 @@ def find_aliases(tree: Tree, folders: Iterable[str], environment: Mapping[str, s
 
 def moved(former: Mapping[str, str]) -> dict[str, str]:
     """Return those of former links that lead elsewhere now, or no longer exist."""
-    return {path: real for path, real in former.items() if os.path.realpath(path) != real}
+    elsewhere: dict[str, str] = {}
+    for path, real in former.items():
+        if os.path.realpath(path) != real:
+            elsewhere[path] = real
+    return elsewhere
 
 
 def readers(tree: Tree, headers: Headers, aliases: Mapping[str, str]) -> int:

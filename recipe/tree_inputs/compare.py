@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,13 +62,16 @@ def compare(build_dir: Path, environment: Mapping[str, str]) -> Comparison:
     stale = _Stale(tree, headers, found, environment)
     names = dict.fromkeys(stale.outputs())
     removed = outputs.remove(tree, names)
+    languages = Counter[str]()
+    for name in removed:
+        languages[tree.language(tree.made[name])] += 1
     comparison = Comparison(
         is_proven=True,
         files=tuple(sorted(stale.changed)),
         folders=stale.changed_folders,
         removed=_count_objects(tree, removed),
-        links=sum(tree.language(tree.made[name]) == LINK for name in removed),
-        others=sum(not tree.language(tree.made[name]) for name in removed),
+        links=languages[LINK],
+        others=languages[""],
     )
     if comparison.is_changed:
         (build_dir / CONFIGURED).unlink(missing_ok=True)
@@ -114,7 +118,7 @@ class _Stale:
     @cached_property
     def changed(self) -> frozenset[str]:
         """The recorded files with another content, also those that vanished or appeared."""
-        return frozenset(path for path in self._record.files if self._is_stale(path))
+        return frozenset(filter(self._is_stale, self._record.files))
 
     def _is_stale(self, path: str) -> bool:
         """Return whether a file is not known to be the one that outputs read."""
@@ -127,8 +131,11 @@ class _Stale:
         now = name_folders(self._environment)
         for folder in self._record.checks.include_folders:
             now[folder] = digest_of(self._contents.below(folder))
-        changed = {path for path in now if self._record.folders.get(path) != now[path]}
-        changed |= self._record.folders.keys() - now.keys()
+        before = self._record.folders
+        changed = set(before.keys() - now.keys())
+        for path in now:
+            if before.get(path) != now[path]:
+                changed.add(path)
         return tuple(sorted({*changed, *self._changed_pythons, *self._moved}))
 
     @cached_property
@@ -140,9 +147,12 @@ class _Stale:
     def _changed_pythons(self) -> frozenset[str]:
         now = generators.digests(self._tree, self._contents)
         before = self._record.checks.generators
-        return frozenset(
-            path for path in now if now[path] in (UNKNOWN, ABSENT) or before.get(path) != now[path]
-        )
+        changed: set[str] = set()
+        for python, modules in now.items():
+            is_unknown = modules in (UNKNOWN, ABSENT)
+            if is_unknown or before.get(python) != modules:
+                changed.add(python)
+        return frozenset(changed)
 
     def outputs(self) -> Iterator[str]:
         """Yield the names of these outputs; some several times."""

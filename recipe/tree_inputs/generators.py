@@ -96,7 +96,9 @@ def _ask(python: str) -> list[str]:
 def _library_files(folder: str) -> Iterator[str]:
     for here, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(_NO_CODE)]
-        yield from (os.path.join(here, name) for name in names if name.endswith(_CODE))
+        for name in names:
+            if name.endswith(_CODE):
+                yield os.path.join(here, name)
 
 
 def _imported(tree: Tree, folders: Sequence[str], scripts: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -116,7 +118,7 @@ def _imported(tree: Tree, folders: Sequence[str], scripts: Sequence[Sequence[str
     except (SyntaxError, ValueError, OSError):
         yield from _all_code(packages)  # then any module may be imported
         return
-    yield from (path for path in sorted(found) if tree.is_outside(path))
+    yield from filter(tree.is_outside, sorted(found))
 
 
 def _has_packages(folder: str, library: Sequence[str]) -> bool:
@@ -126,7 +128,9 @@ def _has_packages(folder: str, library: Sequence[str]) -> bool:
 
 def _all_code(folders: Sequence[str]) -> Iterator[str]:
     for folder in folders:
-        yield from (path for path in files_below(folder) if path.endswith(_CODE))
+        for path in files_below(folder):
+            if path.endswith(_CODE):
+                yield path
 
 
 def digests(tree: Tree, contents: Contents) -> dict[str, str]:

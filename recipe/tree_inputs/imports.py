@@ -43,7 +43,7 @@ def find_module(name: str, folders: Iterable[str]) -> list[str]:
 
 def _files_of(place: str) -> list[str]:
     paths = [f"{place}.py", os.path.join(place, "__init__.py"), *glob.glob(f"{glob.escape(place)}.*so")]
-    return [path for path in paths if os.path.isfile(path)]
+    return list(filter(os.path.isfile, paths))
 
 
 def _names_in(path: str) -> Iterator[tuple[str, str]]:
@@ -52,7 +52,8 @@ def _names_in(path: str) -> Iterator[tuple[str, str]]:
         tree = ast.parse(file.read())
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (("", alias.name) for alias in node.names)
+            for alias in node.names:
+                yield "", alias.name
         elif isinstance(node, ast.ImportFrom):
             folder = ""
             if node.level:

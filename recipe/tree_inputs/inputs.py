@@ -49,13 +49,15 @@ class Inputs:
     def of_configure(self) -> Iterator[str]:
         """Yield the files that CMake read or found, and the programs that run it."""
         tree = self.tree
-        paths = [tree.absolute(name) for name in tree.cmake_files]
+        paths = list(map(tree.absolute, tree.cmake_files))
         for value in tree.cache.values():
-            paths += [os.path.normpath(word) for word in value.split(";") if word.startswith("/")]
+            paths += _absolute_paths(value)
         for program in (tree.cache.get("CMAKE_COMMAND", "cmake"), tree.ninja):
             paths.append(shutil.which(program) or program)
         paths.append(sys.executable)
-        yield from (path for path in dict.fromkeys(paths) if tree.is_outside(path) and os.path.isfile(path))
+        for path in dict.fromkeys(paths):
+            if tree.is_outside(path) and os.path.isfile(path):
+                yield path
 
     def all(self) -> set[str]:
         """Return all these files."""
@@ -65,6 +67,13 @@ class Inputs:
         for paths in self.languages.values():
             found.update(paths)
         return found
+
+
+def _absolute_paths(value: str) -> Iterator[str]:
+    """Yield the absolute paths in one of CMake's lists."""
+    for word in value.split(";"):
+        if word.startswith("/"):
+            yield os.path.normpath(word)
 
 
 def _launchers(tree: Tree) -> dict[str, list[str]]:
@@ -78,5 +87,7 @@ def _launchers(tree: Tree) -> dict[str, list[str]]:
         rule = tree.graph.rules.get(edge.rule, {})
         text = f"{rule.get('command', '')} {edge.variables.get('LAUNCHER', '')}"
         names = found.setdefault(language, [])
-        names += [path for path in pattern.findall(text) if path not in names and os.path.isfile(path)]
+        for path in pattern.findall(text):
+            if path not in names and os.path.isfile(path):
+                names.append(path)
     return found

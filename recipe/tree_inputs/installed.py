@@ -27,7 +27,11 @@ def remove_former(build: Path, top: Path) -> tuple[str, ...]:
     """After an install: delete files below `top` that former installs made and this one did not; return them."""
     now = _read(build / _MANIFEST)
     kept = frozenset(now)
-    removed = _delete(build, [name for name in _read(build / _FORMER) if name not in kept], top)
+    gone: list[str] = []
+    for name in _read(build / _FORMER):
+        if name not in kept:
+            gone.append(name)
+    removed = _delete(build, gone, top)
     _write(build / _FORMER, now)
     return removed
 
@@ -62,7 +66,7 @@ def _read(path: Path) -> list[str]:
     if path.is_symlink() or not path.is_file():
         return []
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    return [line for line in text.splitlines() if os.path.isabs(line)]
+    return list(filter(os.path.isabs, text.splitlines()))
 
 
 def _write(path: Path, names: Iterable[str]) -> None:

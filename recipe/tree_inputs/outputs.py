@@ -45,7 +45,11 @@ def remove_all(build: Path, tree: Tree | None) -> bool:
     """Make ninja forget all outputs, and delete those of compilers and linkers; return whether there were any."""
     had_log = os.path.lexists(build / _LOG)
     if tree is not None:
-        remove(tree, [name for name, edge in tree.made.items() if edge.makes_binary])
+        binaries: list[str] = []
+        for name, edge in tree.made.items():
+            if edge.makes_binary:
+                binaries.append(name)
+        remove(tree, binaries)
     for name in (_LOG, _DEPS):
         (build / name).unlink(missing_ok=True)
     return had_log
@@ -60,7 +64,7 @@ def remove_dead(tree: Tree) -> tuple[str, ...]:
     for edge in tree.graph.edges:
         read.update(edge.inputs)
     sources = read_sources(Path(tree.root))
-    used = {tree.absolute(name) for name in read}
+    used = set(map(tree.absolute, read))
     removed: list[str] = []
     for name in _logged(Path(tree.build, _LOG)):
         path = tree.absolute(name)
@@ -83,13 +87,20 @@ def read_sources(root: Path) -> Collection[str]:
 
 
 def _logged(log: Path) -> list[str]:
-    """Return the outputs in ninja's log."""
-    names = [_output_in(line) for line in _lines(log)]
-    return [name for name in dict.fromkeys(names) if name]
+    """Return the outputs in ninja's log, each once."""
+    names: dict[str, None] = {}
+    for line in _lines(log):
+        name = _output_in(line)
+        if name:
+            names[name] = None
+    return list(names)
 
 
 def _forget(build: Path, outputs: Collection[str]) -> None:
-    kept = [line for line in _lines(build / _LOG) if _output_in(line) not in outputs]
+    kept: list[bytes] = []
+    for line in _lines(build / _LOG):
+        if _output_in(line) not in outputs:
+            kept.append(line)
     write_atomically(build / _LOG, b"".join(kept))
 
 

@@ -37,8 +37,12 @@ class Owners:
         """Return the packages that own a file, or a link to it."""
         folder, name = os.path.split(path)
         places = (path, os.path.join(os.path.realpath(folder), name), os.path.realpath(path))
-        found = (self._by_path.get(_unmerged(place)) for place in places)
-        return {owner for owner in found if owner is not None}
+        owners: set[Owner] = set()
+        for place in places:
+            owner = self._by_path.get(_unmerged(place))
+            if owner is not None:
+                owners.add(owner)
+        return owners
 
     def _read_conda(self, source: Source, prefix: str) -> None:
         top = os.path.realpath(prefix)

@@ -27,7 +27,11 @@ def searched_folders(tree: Tree, toolchain: Toolchain) -> tuple[str, ...]:
         found.update(tree.include_folders(edge))
     for folders in toolchain.include_folders.values():
         found.update(map(os.path.normpath, folders))
-    return tuple(sorted(folder for folder in found if tree.is_outside(folder) and os.path.isdir(folder)))
+    outside: list[str] = []
+    for folder in sorted(found):
+        if tree.is_outside(folder) and os.path.isdir(folder):
+            outside.append(folder)
+    return tuple(outside)
 
 
 def include_folders(tree: Tree, toolchain: Toolchain) -> tuple[str, ...]:
@@ -43,9 +47,10 @@ def include_folders(tree: Tree, toolchain: Toolchain) -> tuple[str, ...]:
 
 def name_folders(environment: Mapping[str, str]) -> dict[str, str]:
     """Return a hash over the names in each folder in which CMake searches packages, programs and libraries."""
-    prefixes = [environment.get(name, "") for name in ("PREFIX", "BUILD_PREFIX")]
+    host = environment.get("PREFIX", "")
+    build = environment.get("BUILD_PREFIX", "")
     found: dict[str, str] = {}
-    for prefix in (*prefixes, *_SYSTEM):
+    for prefix in (host, build, *_SYSTEM):
         if prefix:
             for folder in _searched(prefix):
                 found[folder] = digest_of_lines(_names(folder))
@@ -56,7 +61,9 @@ def _searched(prefix: str) -> Iterator[str]:
     for place in _SEARCHED:
         if place.endswith("*"):
             above = os.path.join(prefix, os.path.dirname(place))
-            yield from (f"{above}/{name}" for name in _entries(above) if name.endswith(("-gnu", "-linux")))
+            for name in _entries(above):
+                if name.endswith(("-gnu", "-linux")):
+                    yield f"{above}/{name}"
         elif os.path.isdir(os.path.join(prefix, place)):
             yield os.path.join(prefix, place)
 
@@ -91,7 +98,7 @@ class LinkSearch:
             found.update(dict.fromkeys(self._searched(edge)))
             for path in tuple(found):
                 found.update(dict.fromkeys(self._named_by_script(path)))
-        return tuple(path for path in found if self.tree.is_outside(path))
+        return tuple(filter(self.tree.is_outside, found))
 
     def _named_by_script(self, path: str) -> Iterator[str]:
         if self.tree.is_outside(path):
@@ -104,7 +111,10 @@ class LinkSearch:
         words: list[str] = []
         for word in split(self.tree.graph.expand(text, {})):
             words += word.split(",")  # -Wl,--whole-archive,/a/libb.a
-        folders = [self.tree.absolute(word[2:]) for word in words if word.startswith("-L")]
+        folders: list[str] = []
+        for word in words:
+            if word.startswith("-L"):
+                folders.append(self.tree.absolute(word[2:]))
         folders += self.toolchain.link_folders
         for word in words:
             if word.startswith("/"):

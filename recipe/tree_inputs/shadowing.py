@@ -41,9 +41,13 @@ def _probed(path: str) -> Iterator[str]:
         return
     if _HAS_INCLUDE not in text:
         return
-    questions = list(_ASKED.finditer(text))
-    yield from (os.fsdecode(match[1]) for match in questions if match[1])
-    if not all(match[1] for match in questions):
+    asks_for_macro = False
+    for question in _ASKED.finditer(text):
+        if question[1]:
+            yield os.fsdecode(question[1])
+        else:
+            asks_for_macro = True
+    if asks_for_macro:
         yield from map(os.fsdecode, _NAMED.findall(text))
 
 

@@ -86,17 +86,17 @@ def _record(build_dir: Path, environment: Mapping[str, str], started: Found) -> 
     contents = Contents()
     inputs = Inputs.of(tree)
     headers = tree.read_headers()
-    outside = [path for path in headers.readers if tree.is_outside(path)]
+    outside = filter(tree.is_outside, headers.readers)
     named = {*outside, *inputs.all()}
     files = {path: _unchanged(path, started, contents) for path in sorted(named)}
     folders = _unchanged_folders(started, environment, contents)
-    made = generators.digests(tree, contents)
+    pythons = _unchanged_pythons(started, generators.digests(tree, contents))
     probes = find_probes(headers.readers)
     shadows = Shadows(tree, inputs.toolchain, headers, probes, started.record.checks.aliases)
     now = time.time_ns()
     checks = Checks(
         languages=inputs.languages,
-        generators={path: _same(started.record.checks.generators.get(path), made[path]) for path in made},
+        generators=pythons,
         include_folders=started.record.checks.include_folders,
         aliases=started.record.checks.aliases,
         harmless=tuple(sorted(_harmless(shadows, files))),
@@ -132,6 +132,15 @@ def _same(before: str | None, now: str) -> str:
     return now if before == now else UNKNOWN
 
 
+def _unchanged_pythons(started: Found, now: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the hashes of Pythons whose modules did not change during the compile, and UNKNOWN for the others."""
+    before = started.record.checks.generators
+    unchanged: dict[str, str] = {}
+    for python, modules in now.items():
+        unchanged[python] = _same(before.get(python), modules)
+    return unchanged
+
+
 def _unchanged_folders(
     started: Found, environment: Mapping[str, str], contents: Contents
 ) -> Mapping[str, str]:
@@ -139,9 +148,10 @@ def _unchanged_folders(
     now = name_folders(environment)
     for folder in started.record.checks.include_folders:
         now[folder] = digest_of(contents.below(folder))
-    return {
-        folder: _same(content, now.get(folder, UNKNOWN)) for folder, content in started.record.folders.items()
-    }
+    unchanged: dict[str, str] = {}
+    for folder, content in started.record.folders.items():
+        unchanged[folder] = _same(content, now.get(folder, UNKNOWN))
+    return unchanged
 
 
 def _harmless(shadows: Shadows, files: Mapping[str, str]) -> Iterable[str]:

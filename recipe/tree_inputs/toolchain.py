@@ -74,7 +74,7 @@ def find_toolchain(tree: Tree) -> Toolchain:
         link_files += [settings.get(name, "") for name in _LINK_TOOLS]
     for path in tuple(link_files):
         link_files += named_by_script(path)
-    programs[LINK] = tuple(dict.fromkeys(path for path in link_files if os.path.isfile(path)))
+    programs[LINK] = tuple(dict.fromkeys(filter(os.path.isfile, link_files)))
     return Toolchain(
         programs=programs,
         include_folders=include_folders,

@@ -90,8 +90,11 @@ class Tree:
         """The build statements by output, without names of other outputs and without CMake's own statement."""
         found: dict[str, Edge] = {}
         for edge in self.graph.edges:
-            if not edge.is_phony and edge.rule not in _OF_CMAKE:
-                found.update((name, edge) for name in edge.outputs if not name.startswith("${"))
+            if edge.is_phony or edge.rule in _OF_CMAKE:
+                continue
+            for name in edge.outputs:
+                if not name.startswith("${"):
+                    found[name] = edge
         return found
 
     @cached_property

@@ -62,7 +62,11 @@ def phrases(changes: Iterable[Change]) -> list[str]:
 
 
 def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    return [key for key in dict.fromkeys((*new, *old)) if old.get(key) != new.get(key)]
+    changed: list[str] = []
+    for key in dict.fromkeys((*new, *old)):
+        if old.get(key) != new.get(key):
+            changed.append(key)
+    return changed
 
 
 def _change_of_package(

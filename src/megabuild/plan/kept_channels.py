@@ -105,7 +105,11 @@ def _made_here(
     moved = place.cache / _CHANNELS / former.name  # the cache may have been moved
     folder = former if former.is_dir() else moved
     changed = sorted(given.programs - channel_folder.package_keys(folder).keys())
-    gone = [package for package in packages if not (folder / package.subdir / package.file_name).is_file()]
+    gone = []
+    for package in packages:
+        file = folder / package.subdir / package.file_name
+        if not file.is_file():
+            gone.append(package)
     if gone:
         raise _vanished(gone, recorded.address)
     if changed:

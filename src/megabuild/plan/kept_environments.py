@@ -9,10 +9,11 @@ from contextlib import suppress
 
 from rattler import RepoDataRecord
 
+from groundwork.channel import Channel
 from groundwork.errors import IntegrityError, PreflightError, UsageError
 from groundwork.exhaustive import assert_never
 from groundwork.text import counted
-from megabuild.configs.render import render
+from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan import environment_record, tree_reuse
 from megabuild.plan.environment_packages import Requirements, requirements_of, solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
@@ -83,7 +84,9 @@ def day(seconds: float) -> str:
 def requirements(plan: Plan) -> list[Requirements]:
     """Return all environments of a plan."""
     packages = [item.package for item in plan.items]
-    extensions = [package for task in plan.extensions for package in task.packages]
+    extensions: list[PlannedPackage] = []
+    for task in plan.extensions:
+        extensions += task.packages
     own = {package.name for package in (*packages, *extensions)}
     return [*requirements_of(packages, own), *requirements_of(extensions, own, is_optional=True)]
 
@@ -147,12 +150,17 @@ def _versions(records: Iterable[RepoDataRecord]) -> Mapping[str, set[tuple[str, 
 
 def _newer(name: str, old: Sequence[tuple[str, str]], new: Sequence[tuple[str, str]]) -> NewerPackage:
     """Return a pair of versions, with build strings where the versions alone are equal."""
-    before = ", ".join(dict.fromkeys(version for version, _ in old))
-    after = ", ".join(dict.fromkeys(version for version, _ in new))
+    before = ", ".join(_without_builds(old))
+    after = ", ".join(_without_builds(new))
     if before == after:
-        before = ", ".join(" ".join(both) for both in old)
-        after = ", ".join(" ".join(both) for both in new)
+        before = ", ".join(map(" ".join, old))
+        after = ", ".join(map(" ".join, new))
     return NewerPackage(name=name, kept=before, newest=after)
+
+
+def _without_builds(versions: Iterable[tuple[str, str]]) -> Iterable[str]:
+    """Return versions without their build strings, each once."""
+    return dict.fromkeys(version for version, _ in versions)
 
 
 def lines(kept: KeptEnvironments) -> list[str]:
@@ -198,18 +206,18 @@ def keep_record(plan: Plan) -> None:
         planned=planned,
         is_complete=False,
         pythons=plan.options.pythons,
-        channels=tuple(
-            RecordedChannel(
-                address=channel.address,
-                folder=str(channel.folder) if channel.folder else None,
-                this_machine=channel.this_machine,
-            )
-            for channel in channels
-        ),
+        channels=tuple(map(_channel, channels)),
         overrides=plan.provided,
         packages=tuple(_package(each, addresses) for each in sorted(records.values(), key=_url)),
     )
     environment_record.write(state, record)
+
+
+def _channel(channel: Channel) -> RecordedChannel:
+    folder = None
+    if channel.folder is not None:
+        folder = str(channel.folder)
+    return RecordedChannel(address=channel.address, folder=folder, this_machine=channel.this_machine)
 
 
 def _url(record: RepoDataRecord) -> str:

@@ -57,12 +57,18 @@ def arrange(
     plans: Mapping[str, Outlook | Exception], *, one_by_one: bool, removes_trees: bool
 ) -> Arrangement:
     """Return the order in which configs are built; those that cannot be planned are left out."""
-    outlooks = [plan for plan in plans.values() if not isinstance(plan, Exception)]
-    working = [outlook for outlook in outlooks if not outlook.progress.is_done] or outlooks
-    groups = group_by_toolchain([outlook.options.config for outlook in outlooks], {})
-    busy = group_by_toolchain([outlook.options.config for outlook in working], {})
+    planned: list[Outlook] = []
+    unfinished: list[Outlook] = []
+    for plan in plans.values():
+        if isinstance(plan, Exception):
+            continue
+        planned.append(plan)
+        if not plan.progress.is_done:
+            unfinished.append(plan)
+    working = unfinished or planned
+    groups = _groups_of(planned)
+    busy = _groups_of(working)
     jobs = min((outlook.estimate.jobs.count for outlook in working), default=1)
-    heavy = [outlook.estimate.heavy_jobs for outlook in working if outlook.estimate.heavy_jobs]
     limits = [_Limit(places=len(groups), reason="all share objects")]
     if len(busy) > 1:
         limits += [
@@ -80,9 +86,22 @@ def arrange(
         groups=groups,
         places=max(1, least.places),
         jobs=jobs,
-        heavy_jobs=min(heavy, default=0),
+        heavy_jobs=_fewest_heavy_jobs(working),
         reason=least.reason,
     )
+
+
+def _groups_of(outlooks: Sequence[Outlook]) -> Sequence[Sequence[str]]:
+    return group_by_toolchain([outlook.options.config for outlook in outlooks], {})
+
+
+def _fewest_heavy_jobs(working: Sequence[Outlook]) -> int:
+    """Return the smallest number of heavy jobs; 0 if no config has heavy objects."""
+    numbers: list[int] = []
+    for outlook in working:
+        if outlook.estimate.heavy_jobs:
+            numbers.append(outlook.estimate.heavy_jobs)
+    return min(numbers, default=0)
 
 
 def _memory_limit(working: Sequence[Outlook]) -> _Limit:
@@ -97,7 +116,7 @@ def _memory_limit(working: Sequence[Outlook]) -> _Limit:
 
 def _disk_limit(working: Sequence[Outlook], *, removes_trees: bool) -> _Limit:
     """Return for how many configs the disk is large enough; without a basis for its estimate, a config counts 0."""
-    needs = sorted((_disk_need(outlook) for outlook in working), reverse=True)
+    needs = sorted(map(_disk_need, working), reverse=True)
     free = disk_free(working[0].options.output)
     if not removes_trees:
         needs = [sum(needs)]  # the same whatever the order

@@ -58,14 +58,17 @@ def longest_tails(runs: Sequence[RunFacts]) -> list[LongTail]:
     """Return the tails of several runs, the one with the most idle time first."""
     tails: list[LongTail] = []
     for run in runs:
-        tails += [LongTail(run=run.name, tail=tail) for tail in find_tails(run)]
+        for tail in find_tails(run):
+            tails.append(LongTail(run=run.name, tail=tail))
     tails.sort(key=lambda row: -row.tail.idle)
     return tails[:_MOST_ROWS]
 
 
 def idle_phases(usages: Sequence[tuple[Usage, Sequence[RunFacts]]]) -> list[IdlePhase]:
     """Return the phases in which the most cores of each machine idled; machines come with their runs."""
-    phases = [phase for usage, runs in usages for phase in _idle_phases(usage, runs)]
+    phases: list[IdlePhase] = []
+    for usage, runs in usages:
+        phases += _idle_phases(usage, runs)
     phases.sort(key=lambda phase: -phase.use.idle)
     return phases[:_MOST_ROWS]
 

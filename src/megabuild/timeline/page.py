@@ -16,7 +16,7 @@ from groundwork.text import counted, duration, plain, size
 from megabuild.status.reading import RunState
 from megabuild.status.show import clock, run_lines
 from megabuild.timeline.picture import draw_pictures
-from megabuild.timeline.run_facts import StepKind, read_run_facts
+from megabuild.timeline.run_facts import RunFacts, StepKind, read_run_facts
 
 _TEMPLATE = "page.html.j2"
 _WORDS = {
@@ -35,11 +35,14 @@ def write_page(runs: Sequence[RunState], path: Path, now: float) -> None:
 
 def make_page(runs: Sequence[RunState], now: float) -> str:
     """Return the page of some runs, whose records have been read."""
-    facts = [read_run_facts(run, now) for run in runs]
-    known = [fact for fact in facts if fact is not None]
-    results = {run.name: _result(run, now) for run in runs}
+    known: list[RunFacts] = []
+    results: dict[str, list[str]] = {}
     unreadable: list[str] = []
     for run in runs:
+        facts = read_run_facts(run, now)
+        if facts is not None:
+            known.append(facts)
+        results[run.name] = _result(run, now)
         if run.record is None:
             unreadable += run_lines(run, now)
     return _template().render(
@@ -54,8 +57,12 @@ def make_page(runs: Sequence[RunState], now: float) -> str:
 def _result(run: RunState, now: float) -> list[str]:
     """Return the lines of the status on a run, without its name."""
     first, *others = run_lines(run, now)
-    lines = [first.removeprefix(f"{plain(run.name)}: "), *others]
-    return [line.strip() for line in lines if line.strip()]
+    lines: list[str] = []
+    for line in (first.removeprefix(f"{plain(run.name)}: "), *others):
+        text = line.strip()
+        if text:
+            lines.append(text)
+    return lines
 
 
 def _template() -> jinja2.Template:

@@ -67,7 +67,13 @@ def _draw(runs: Sequence[RunFacts], results: Mapping[str, Sequence[str]], most_b
     began = min(run.began for run in runs)
     axis = Axis(began=began, ended=max(began + 1, *(run.ended for run in runs)))
     usages = list(_usages(runs))
-    memory = [draw_memory(axis, usage) for usage, _ in usages]
+    cores: list[CoresStrip] = []
+    memory: list[MemoryStrip] = []
+    for usage, _ in usages:
+        cores.append(draw_cores(axis, usage))
+        memory_strip = draw_memory(axis, usage)
+        if memory_strip is not None:
+            memory.append(memory_strip)
     height = max(_LOWEST_STEPS, _STEPS_HEIGHT / len(runs))
     strips: list[RunStrip] = []
     for run in runs:
@@ -76,8 +82,8 @@ def _draw(runs: Sequence[RunFacts], results: Mapping[str, Sequence[str]], most_b
         began=began,
         seconds=axis.ended - began,
         ticks=list(ticks(axis)),
-        cores=[draw_cores(axis, usage) for usage, _ in usages],
-        memory=[strip for strip in memory if strip is not None],
+        cores=cores,
+        memory=memory,
         runs=strips,
         phases=idle_phases(usages),
         steps=longest_steps(runs, began),

@@ -105,7 +105,7 @@ def read_run_facts(run: RunState, now: float) -> RunFacts | None:
         memory=history.memory if history else 0,
         spans=spans,
         steps=sorted(steps, key=lambda step: step.began),
-        samples=[sample for sample in samples if record.began <= sample.at <= ended + _TOLERANCE],
+        samples=_samples_between(samples, record.began, ended + _TOLERANCE),
         gaps=gaps,
     )
 
@@ -120,6 +120,14 @@ def _end(standing: Standing, record: RunRecord, spans: Sequence[Span], now: floa
             return max([record.began, record.updated, *(span.ended for span in spans)])
         case never:
             assert_never(never)
+
+
+def _samples_between(samples: Sequence[Sample], began: float, ended: float) -> list[Sample]:
+    chosen: list[Sample] = []
+    for sample in samples:
+        if began <= sample.at <= ended:
+            chosen.append(sample)
+    return chosen
 
 
 def _open_spans(record: RunRecord, ended: float) -> list[Span]:

@@ -104,7 +104,9 @@ def draw_run(axis: Axis, run: RunFacts, result: Sequence[str], *, height: float,
     tails = list(find_tails(run))
     labels: list[Block] = []
     for tail in sorted(tails, key=lambda tail: -tail.idle)[:1]:
-        labels.append(_label(axis, tail, top=tops[tail.longest], lane_height=lane_height))
+        label = _label(axis, tail, top=tops[tail.longest], lane_height=lane_height)
+        if label.place.left < _LAST_LABEL:
+            labels.append(label)
     return RunStrip(
         name=run.name,
         result=result,
@@ -113,12 +115,21 @@ def draw_run(axis: Axis, run: RunFacts, result: Sequence[str], *, height: float,
         lanes=len(lanes),
         steps_height=steps_height,
         tails=[_tail_block(axis, tail, steps_height) for tail in tails],
-        paths={kind.value: "".join(drawn) for kind, drawn in paths.items() if drawn},
+        paths=_joined(paths),
         longest=longest,
-        labels=[label for label in labels if label.place.left < _LAST_LABEL],
+        labels=labels,
         sums=list(_sum_kinds(run.steps)),
         gaps=run.gaps,
     )
+
+
+def _joined(paths: Mapping[StepKind, Sequence[str]]) -> dict[str, str]:
+    """Return one path for each kind that has steps, by the kind's word."""
+    joined: dict[str, str] = {}
+    for kind, parts in paths.items():
+        if parts:
+            joined[kind.value] = "".join(parts)
+    return joined
 
 
 def _step_block(axis: Axis, step: Step, *, top: float, height: float) -> Block:

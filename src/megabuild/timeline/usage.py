@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
+from megabuild.status.history import Span
 from megabuild.timeline.run_facts import RunFacts
 from megabuild.timeline.tails import measure_loads
 
@@ -164,7 +165,7 @@ def _phase_at(runs: Sequence[RunFacts], at: float) -> str:
     """Return the main phase of each run at a time."""
     names: list[str] = []
     for run in runs:
-        active = [span for span in run.spans if span.began <= at < span.ended]
+        active = _active_spans(run, at)
         if not active:
             continue
         main = min(active, key=lambda span: (span.task != _MAIN_TASK, span.began))
@@ -173,3 +174,11 @@ def _phase_at(runs: Sequence[RunFacts], at: float) -> str:
             name = f"{run.name}, {name}"
         names.append(name)
     return " + ".join(names) or "no phase"
+
+
+def _active_spans(run: RunFacts, at: float) -> list[Span]:
+    active: list[Span] = []
+    for span in run.spans:
+        if span.began <= at < span.ended:
+            active.append(span)
+    return active

@@ -74,7 +74,7 @@ MEANINGS = {
     Figure.PACKED: Meaning("assignments of several values to several targets", 1000, 3.0),
     Figure.CONDITIONAL: Meaning("conditional expressions", 1000, 18.0),
     Figure.NESTED_CONDITIONAL: Meaning("conditional expressions in another one", 1000, 0.1),
-    Figure.COMPREHENSION: Meaning("comprehensions", 1000, 33.0),
+    Figure.COMPREHENSION: Meaning("comprehensions", 1000, 32.0),
     Figure.NESTED_COMPREHENSION: Meaning("comprehensions in another one", 1000, 0.8),
     Figure.BUSY: Meaning(f"functions with more than {MANY_BRANCHES} branch points", 1000, 5.0),
     Figure.COMPARED_TEXT: Meaning("comparisons with a text", 1000, 15.0),

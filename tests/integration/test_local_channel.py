@@ -73,7 +73,8 @@ def test_an_environment_for_every_python_works(channel: LocalChannel, python: st
             [str(env / "bin" / argv[0]), *argv[1:]], env=environment, check=True, stdout=subprocess.DEVNULL
         )
     assert (env / "include" / "pybind11" / "pybind11.h").is_file()
-    assert not [path for path in env.rglob("*.pyc") if "conda-meta" not in path.parts]
+    tags = {path.name.split(".")[-2] for path in (env / "lib").rglob("*.pyc")}
+    assert tags == {f"cpython-{python.replace('.', '')}"}, "byte code of this Python, from the packages"
 
 
 def test_a_second_time_takes_a_moment_and_no_network(

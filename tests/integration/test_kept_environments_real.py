@@ -107,6 +107,7 @@ def world(repository: Path, tmp_path: Path) -> World:
     return World(output=tmp_path / "output", cache=cache, wheels=wheels, words=words)
 
 
+@pytest.mark.long
 def test_a_killed_run_is_resumed_with_its_packages_and_a_finished_one_can_keep_them(world: World) -> None:
     world.kill_while_compiling()
     (before,) = world.installed()

@@ -124,7 +124,8 @@ def test_the_script_finds_libraries_that_have_no_path_to_one_another_yet(tree: P
     include = f"-I{sysconfig.get_path('include')}"
     compiled(lib / "libtorch_python.so", MODULE, include, f"-L{lib}", "-lc10", f"-Wl,-rpath,{prefix}/lib")
     phase = (RECIPE / "build_staging.sh").read_text().partition("phase check\n")[2]
-    script = phase.partition('"$script_python" "$RECIPE_DIR/tree_inputs"')[0]  # this tree was not compiled by ninja
+    # no ninja compiled this tree
+    script = phase.partition('"$script_python" "$RECIPE_DIR/tree_inputs"')[0]
     assert "check_staged.py" in script
     environ = {
         **os.environ, "RECIPE_DIR": str(RECIPE), "PREFIX": str(prefix), "PYTHON": sys.executable,

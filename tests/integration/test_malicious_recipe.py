@@ -33,6 +33,8 @@ from megabuild.run.session import execute
 from megabuild.status.status import Status
 
 _SECONDS = 30.0
+#: Until a build has made its attempts: the driver first makes its environment, slowly on a busy machine.
+_STARTING_SECONDS = 180.0
 _STOPPING_SECONDS = 15.0
 #: For a build that waits for ever after its attempts.
 _WAITING_SECONDS = 5.0
@@ -105,7 +107,7 @@ def ended(tiny: Tiny, after: Collection[str] = (), seconds: float = _SECONDS) ->
 
     with driver(tiny) as process:
         code = None
-        wait_for(has_tried, _SECONDS)
+        wait_for(has_tried, _STARTING_SECONDS)
         try:
             code = process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:

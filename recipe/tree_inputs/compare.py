@@ -163,7 +163,7 @@ class _Stale:
         for edge in self._tree.statements:
             is_stale = self._is_stale_statement(edge)
             for name in edge.outputs:
-                # of an object without a list of headers, nobody knows what it read
+                # an object without a list of headers may have read any changed file
                 is_unknown = is_changed and _is_object(name) and name not in with_headers
                 if name in self._tree.made and (is_stale or is_unknown or self._is_newer(name, ages)):
                     yield name

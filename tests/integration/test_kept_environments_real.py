@@ -50,7 +50,7 @@ class World:
         return {"MEGABUILD_CACHE": str(self.cache), "PIP_FIND_LINKS": str(self.wheels)}
 
     def run(self, *options: str) -> str:
-        """Rehearse to the end; return what was printed."""
+        """Rehearse to the end; return the output."""
         done = rehearse(CONFIG, self.output, *self.words, *options, **self.environ)
         assert done.returncode == 0, done.stdout
         return done.stdout

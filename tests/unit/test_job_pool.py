@@ -54,7 +54,7 @@ def test_jobs_left_over_go_to_builds_that_have_used_theirs(pool: JobPool) -> Non
 def test_unused_jobs_move_but_one_stays(pool: JobPool) -> None:
     busy = pool.join("busy", is_fixed=False)
     idle = pool.join("idle", is_fixed=False)
-    pool.balance()  # nobody lacks any
+    pool.balance()  # each build has tokens
     take_all(busy)
     pool.balance()
     take_all(busy)

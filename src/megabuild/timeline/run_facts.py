@@ -111,7 +111,7 @@ def read_run_facts(run: RunState, now: float) -> RunFacts | None:
 
 
 def _end(standing: Standing, record: RunRecord, spans: Sequence[Span], now: float) -> float:
-    """Return the end of a run, or of what is known of it."""
+    """Return the end of a run, or of its last known phase or sample."""
     match standing:
         case Standing.RUNNING:
             return now

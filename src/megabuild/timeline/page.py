@@ -102,7 +102,9 @@ def _short(path: str) -> str:
 
 
 def _core_hours(core_seconds: float) -> str:
-    """Format a product of cores and time: ``3.2 core hours``, ``12 core minutes``."""
+    """Format a product of cores and time: ``3.2 core hours``, ``12.0 core minutes``, ``2.1 core seconds``."""
     if core_seconds >= 2 * 3600:
         return f"{core_seconds / 3600:.1f} core hours"
-    return f"{core_seconds / 60:.1f} core minutes"
+    if core_seconds >= 2 * 60:
+        return f"{core_seconds / 60:.1f} core minutes"
+    return f"{core_seconds:.1f} core seconds"

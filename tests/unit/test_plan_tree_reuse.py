@@ -19,7 +19,7 @@ from megabuild.plan import tree_reuse
 from megabuild.plan.changes import compare, phrases, strongest
 from megabuild.plan.environment_inputs import RECORD, EnvironmentInputs, ObjectCounts, Role, read_inputs
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.tree_reuse import TreeUse, adopt, decide, prepare_tree, read_last_staging
+from megabuild.plan.tree_reuse import STAMP, TreeUse, adopt, decide, prepare_tree, read_last_staging
 
 RECORDED: dict[str, Any] = {
     "version": 1,
@@ -146,6 +146,16 @@ def test_a_record_behind_a_link_is_none(state: Path, tmp_path: Path) -> None:
     (state / "tree" / "build").rename(tmp_path / "elsewhere")
     (state / "tree" / "build").symlink_to(tmp_path / "elsewhere")
     assert read_inputs(state / "tree") is None
+
+
+@pytest.mark.parametrize(
+    "stamp", [b"", b"[]", b"{}", b'{"dependency": {"variant cxx": "13"}, "source": {}}', b"\xff"]
+)
+def test_a_stamp_without_the_facts_of_this_version_says_so(stamp: bytes, state: Path) -> None:
+    (state / "tree" / STAMP).write_bytes(stamp)
+    decision = decide(state / "tree", state / "out", FIRST)
+    assert decision.use is TreeUse.RECOMPILE
+    assert decision.reasons == ("the tree's stamp is missing, damaged or of another version",)
 
 
 def test_idna_changes_neither_the_digest_nor_what_the_next_change_is_compared_with(state: Path) -> None:

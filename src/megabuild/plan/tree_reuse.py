@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
@@ -34,6 +34,8 @@ STAMP = ".megabuild-stamp.json"
 _UNFLUSHED_SECONDS = 120.0
 _NINJA_LOGS = frozenset({".ninja_log", ".ninja_deps"})
 _STAMPS = msgspec.json.Decoder(Fingerprint)
+#: Another version of this project may record other kinds: decoded by this one, its stamp would have no facts.
+_KINDS_OF_FACTS = {field.name for field in fields(Fingerprint)}
 #: In a config's state folder, which builds cannot write: the last staging that came to its end.
 LAST_STAGING = "last-staging.json"
 
@@ -84,10 +86,13 @@ NOTHING_STAGED = Decision(use=TreeUse.NONE, reasons=())
 
 
 def read(tree: Path) -> Fingerprint | None:
-    """Return the fingerprint in a tree's stamp, or None if the stamp is missing or damaged."""
+    """Return the fingerprint in a tree's stamp; None if the stamp is missing, damaged or has other kinds of facts."""
     try:
         with files.open_regular(tree / STAMP) as file:
-            return _STAMPS.decode(file.read())
+            stamp = file.read()
+        if msgspec.json.decode(stamp, type=dict[str, object]).keys() != _KINDS_OF_FACTS:
+            return None
+        return _STAMPS.decode(stamp)
     except (OSError, IntegrityError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -154,7 +159,9 @@ def decide(tree: Path, output_dir: Path, fingerprint: Fingerprint) -> Decision:
     if not former.names:
         return former.decision(TreeUse.FRESH, fingerprint, "not compiled yet")
     if former.stamp is None:
-        return former.decision(TreeUse.RECOMPILE, fingerprint, "the tree's stamp is missing or damaged")
+        return former.decision(
+            TreeUse.RECOMPILE, fingerprint, "the tree's stamp is missing, damaged or of another version"
+        )
     changes = compare(former.stamp, fingerprint, former.inputs)
     reasons = phrases(with_effect(changes) or changes)
     if not former.can_keep(changes):

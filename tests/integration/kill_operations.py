@@ -19,6 +19,7 @@ from pathlib import Path
 import slim_world
 import tiny
 import wheels_world
+from inputs_world import World
 from kill_sweep import Operation, Sweep
 from small_files import write
 
@@ -38,6 +39,7 @@ from megabuild.run import launcher
 from megabuild.run.session import execute
 from megabuild.status.status import Status
 from megabuild.store import published, server
+from tree_inputs.record import COMPLETE, STARTED
 
 
 def tree(root: Path) -> dict[str, str]:
@@ -91,6 +93,38 @@ def sync_unpacked_again(folder: Path) -> None:
     shutil.rmtree(folder / "source", ignore_errors=True)
     shutil.copytree(folder / "kept", folder / "source", symlinks=True)
     sync(folder)
+
+
+# a tree whose environment changed
+
+
+def prepare_staged_tree(folder: Path) -> None:
+    here = folder.with_name("here")  # a CMake tree has the paths of its folder
+    world = World(here / "world")
+    world.make()
+    world.package("libvalue", "include/pack/value.h", "include/pack/asking.h")
+    world.package("libnamed", "lib/libnamed.a")
+    world.stage()
+    world.header("pack/value.h", "#define VALUE 4\n")
+    world.header("optional.h", "")
+    world.archive("lib/libnamed.a", "named", 5)
+    world.program("bin/generate", 'echo "#define GENERATED 6" >"$1"')
+    (here / "world").rename(folder / "world")
+
+
+def stage(folder: Path) -> None:
+    World(folder / "world").stage()
+
+
+def look_staged(folder: Path) -> dict[str, object]:
+    world = World(folder / "world")
+    installed = world.tree / "torch" / "include" / "pack"
+    return {
+        "says": world.says(),
+        "record": (world.build / COMPLETE).exists(),
+        "unfinished": (world.build / STARTED).exists(),
+        "installed": sorted(path.name for path in installed.glob("*")),
+    }
 
 
 # packages
@@ -422,6 +456,10 @@ OPERATIONS = {
     "sync-unpacked-again": Operation(
         prepare=prepare_sources, run=sync, again=sync_unpacked_again, look=lambda folder: tree(folder / "tree"),
         leftovers=lambda folder: temporary(folder / "tree"),
+    ),
+    "stage": Operation(
+        prepare=prepare_staged_tree, run=stage, look=look_staged, only_driver=True,
+        leftovers=lambda folder: temporary(folder / "world" / "tree"),
     ),
     "publish": Operation(
         prepare=prepare_packages, run=publish, look=look_published,

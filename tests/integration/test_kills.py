@@ -18,12 +18,12 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
 HERE = Path(__file__).parent
 OPERATIONS = [
-    "sync", "sync-unpacked-again", "publish", "upload", "build", "store-put", "store-fetch", "files", "audit-cache",
-    "object-cache", "kept-wheel", "slim-apply", "slim-apply-undo", "slim-undo", "slim-forget", "clean", "wheels-index",
-    "wheels", "env-create", "bootstrap",
+    "sync", "sync-unpacked-again", "stage", "publish", "upload", "build", "store-put", "store-fetch", "files",
+    "audit-cache", "object-cache", "kept-wheel", "slim-apply", "slim-apply-undo", "slim-undo", "slim-forget", "clean",
+    "wheels-index", "wheels", "env-create", "bootstrap",
 ]  # fmt: skip
 #: Those that take seconds each time.
-SLOW = {"build", "wheels"}
+SLOW = {"build", "stage", "wheels"}
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,8 @@ from megabuild.status.reading import Standing, read_run_state
 from megabuild.status.show import activity_line
 
 _POLL_SECONDS = 0.1
+#: Between two looks at the records of the configs whose groups have further ones.
+_RECORD_SECONDS = 1.0
 _BYTES = 1 << 16
 
 
@@ -70,6 +72,7 @@ class _Running:
     pid: int | None = None  #: of the process that builds; None until it can be interrupted
     end: MemberEnded | None = None
     is_ended_here: bool = False  #: the guard was told to end all
+    only_tests: bool = False  #: its packages are made, and it has left its place to another config
 
     def interrupt(self, number: int) -> None:
         """Have the process end its run; end it at once if it has not begun one."""
@@ -143,6 +146,8 @@ class _Builds:
         self._members = members
         self._waiting = deque(deque(group) for group in arrangement.groups)
         self._places = arrangement.places
+        self._starts_early = arrangement.starts_early
+        self._next_look = 0.0  # at the records
         self._pool = pool
         self._screen = screen
         self._invocation = invocation
@@ -186,8 +191,28 @@ class _Builds:
 
     def _start(self) -> None:
         """Start configs of the next groups in free places."""
-        while self._waiting and len(self._running) < self._places:
+        while self._waiting and self._places_in_use() < self._places:
             self._start_next(self._waiting.popleft())
+
+    def _places_in_use(self) -> int:
+        return sum(1 for running in self._running.values() if not running.only_tests)
+
+    def _free_places_of_tests(self) -> None:
+        """Let the next config of a group start while the one before tests its packages.
+
+        Not with a fixed share of the jobs, which the tests have until they end.
+        """
+        if not self._starts_early or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _RECORD_SECONDS
+        for name, running in self._running.items():
+            group = self._left[name]
+            if not group or running.member.is_fixed or self._members[group[0]].is_fixed:
+                continue
+            if _has_only_tests_left(running):
+                running.only_tests = True
+                self._left[name] = deque()
+                self._waiting.appendleft(group)
 
     def _start_next(self, group: deque[str]) -> None:
         """Start the first config of a group."""
@@ -221,6 +246,7 @@ class _Builds:
         for running in list(self._running.values()):
             if running.guard.poll() is not None:
                 self._take_end(running)
+        self._free_places_of_tests()
         self._start()
         self._pool.balance()
         self._jobs_in_use = self._pool.in_use
@@ -325,6 +351,15 @@ def member_command() -> list[str]:
     """Return the command of a config's process, which imports from the same folders as this one."""
     program = f"import sys; sys.path[:] = {sys.path!r}; from command_line.member import main; main()"
     return [sys.executable, "-I", "-c", program]
+
+
+def _has_only_tests_left(running: _Running) -> bool:
+    """Return whether a running config has made its packages, by its record."""
+    state = read_run_state(running.member.state)
+    record = state.record
+    if record is None or record.pid != running.pid:  # of the run before
+        return False
+    return state.standing is Standing.RUNNING and record.only_tests_left
 
 
 def _work_of(running: _Running) -> str:

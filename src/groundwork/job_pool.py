@@ -114,11 +114,14 @@ class JobPool:
     def join(self, name: str, *, is_fixed: bool) -> PoolMember:
         """Grant a build its share of the jobs, or those that are left; ``is_fixed``: it keeps exactly these.
 
-        Builds join before the first :meth:`balance`, or in the place of one that has left since the last one.
+        One without a fixed share may join beside others: it begins with the jobs that they do not use. Others join
+        before the first :meth:`balance`, or in the place of one that has left since the last one.
         """
-        jobs = max(1, min(self._share, self._spare))
-        self._spare -= jobs
         with _granted(self._folder) as granted:
+            if not is_fixed and self._spare < self._share:
+                self._spare = self._collect(granted)
+            jobs = max(1, min(self._share, self._spare))
+            self._spare -= jobs  # below 0 if all were in use: the first unused token makes up for it
             granted[name] = jobs
         member = PoolMember(
             folder=self._folder, name=name, share=jobs, is_fixed=is_fixed, most=self._most,
@@ -147,6 +150,9 @@ class JobPool:
             if not hungry:
                 return
             unused = self._collect(granted)
+            if unused < 0:
+                self._spare = unused
+                return
             for number, name in enumerate(sorted(hungry, key=lambda name: granted[name])):
                 tokens = math.ceil(unused / (len(hungry) - number))
                 _put(self._pipes[name], tokens)

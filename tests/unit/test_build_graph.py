@@ -65,6 +65,7 @@ class Run:
         self.failed: dict[str, MegabuildError] = {}
         self.works: list[Work] = []
         self._inbox: Inbox = queue.SimpleQueue()
+        self.status = Status("x", Path("/nonexistent"))
         self.publishing: BaseException | None = None
         self.published: list[str] = []
         self._budget = Budget(jobs, tasks=tasks)
@@ -79,7 +80,7 @@ class Run:
 
     def go(self) -> None:
         tasks = Graph(
-            self.works, done=(), failed=self.failed, status=Status("x", Path("/nonexistent")),
+            self.works, done=(), failed=self.failed, status=self.status,
             publish=self._publish, inbox=self._inbox, keep_going=self.keep_going,
         )  # fmt: skip
         with kept_sentences() as self.said:
@@ -119,6 +120,20 @@ def test_tasks_share_the_jobs_and_the_last_one_gets_what_is_left() -> None:
     run.go()
     assert [task.jobs for task in first] == [[3], [3], [2]]
     assert last.jobs == [8]
+
+
+def test_the_record_tells_when_only_tests_are_left() -> None:
+    run = Run()
+    notes: list[str] = []  # at the moment of the change
+    run.status.watch = lambda: notes.extend(run.notes)
+    run.add("libtorch", duration=0.1)
+    run.add("test of libtorch", needs=("libtorch",), brief=True)
+    run.add("scatter", needs=("test of libtorch",))
+    run.add("test of scatter", needs=("scatter",), brief=True, duration=0.1)
+    run.go()
+    assert run.status.record.only_tests_left
+    assert "end scatter" in notes, "the extension waits for a test: more is to be compiled"
+    assert "end test of scatter" not in notes
 
 
 def test_a_failed_task_fails_those_that_need_it_and_no_others() -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ from megabuild.run.arrangement import Arrangement
 
 #: The stub: notes its start and end in files, and ends as the config's file says.
 STUB = """
-import json, os, signal, sys, time
+import json, os, signal, socket, sys, time
 from pathlib import Path
+import psutil
 request = json.loads(os.environ["MEGABUILD_MEMBER"])
 output = Path(request["output"])
 name = request["config"]
@@ -66,6 +68,11 @@ print("compiling", file=sys.stderr)
 if plan.get("killed"):
     os.kill(os.getpid(), signal.SIGKILL)
 (output / f"{name}.pool").write_text(json.dumps(request["pool"]))
+if plan.get("tests"):
+    record = {"format": "megabuild/run-state", "format_version": 4, "config": name, "status": "building"}
+    record |= {"pid": os.getpid(), "process_began": psutil.Process().create_time(), "host": socket.gethostname()}
+    (output / name).mkdir()
+    (output / name / "state.json").write_text(json.dumps(record | {"only_tests_left": True}))
 for other in plan.get("until", ()):
     while not (output / f"{other}.ended").exists() and not (output / other).exists():
         time.sleep(0.02)
@@ -93,9 +100,11 @@ class Builds:
         )  # fmt: skip
         return Member(request=request, state=self.output / name, is_fixed=is_fixed)
 
-    def build(self, *groups: list[str], places: int = 2, jobs: int = 4) -> dict[str, ConfigEnd]:
+    def build(
+        self, *groups: list[str], places: int = 2, jobs: int = 4, starts_early: bool = True
+    ) -> dict[str, ConfigEnd]:
         members = {name: self.member(name, is_fixed=name == "fixed") for group in groups for name in group}
-        order = Arrangement(groups=groups, places=places, jobs=jobs, heavy_jobs=1)
+        order = Arrangement(groups=groups, places=places, jobs=jobs, heavy_jobs=1, starts_early=starts_early)
         console = Console(file=self.shown, width=80, soft_wrap=True)
         return build_side_by_side(members, order, console, self.invocation)
 
@@ -160,6 +169,37 @@ def test_no_more_configs_run_than_there_are_places(builds: Builds) -> None:
         builds.plan(name)
     builds.build(["a"], ["b"], ["c"], ["d"], places=1)
     assert builds.notes() == [f"{what} {name}" for name in ("a", "b", "c", "d") for what in ("start", "end")]
+
+
+def test_a_config_starts_while_the_one_before_in_its_group_tests_its_packages(builds: Builds) -> None:
+    builds.plan("a", tests=True, until=["a2"])  # would never end before it
+    builds.plan("a2")
+    builds.plan("b")
+    ends = builds.build(["a", "a2"], ["b"], places=1)
+    assert builds.codes(ends) == {"a": 0, "a2": 0, "b": 0}
+    assert builds.notes()[:2] == ["start a", "start a2"]
+
+
+@pytest.mark.parametrize("names", [("a", "fixed"), ("fixed", "a")])
+def test_a_config_with_a_fixed_share_of_the_jobs_waits_for_the_end(
+    builds: Builds, names: tuple[str, str]
+) -> None:
+    first, second = names
+    builds.plan(first, tests=True, until=["go"])
+    builds.plan(second)
+    looked = after(lambda: (builds.output / first / "state.json").exists(), lambda: time.sleep(2.0))
+    ended = after(lambda: not looked.is_alive(), (builds.output / "go").touch)
+    ends = builds.build([first, second])
+    ended.join()
+    assert builds.codes(ends) == {first: 0, second: 0}
+    assert builds.notes() == [f"{what} {name}" for name in names for what in ("start", "end")]
+
+
+def test_a_config_whose_tree_is_removed_in_a_moment_is_waited_for(builds: Builds) -> None:
+    builds.plan("a", tests=True)
+    builds.plan("a2")
+    builds.build(["a", "a2"], starts_early=False)
+    assert builds.notes() == ["start a", "end a", "start a2", "end a2"]
 
 
 def test_jobs_are_shared_out(builds: Builds) -> None:

@@ -92,6 +92,36 @@ def test_a_later_build_gets_a_job_even_if_others_have_them_all(pool: JobPool) ->
     assert sum(granted(late).values()) <= 8
 
 
+def test_a_build_that_joins_beside_others_begins_with_their_unused_jobs(pool: JobPool) -> None:
+    one = pool.join("one", is_fixed=False)
+    take_all(one)
+    pool.balance()
+    assert granted(one) == {"one": 8}
+    late = pool.join("late", is_fixed=False)
+    assert granted(late) == {"one": 3, "late": 2}, "one unused job stays, three are left to share out"
+    pool.balance()
+    assert granted(late) == {"one": 3, "late": 2}, "no build has used up its jobs"
+    take_all(late)
+    pool.balance()
+    assert granted(late) == {"one": 3, "late": 5}
+
+
+def test_a_build_that_joins_without_unused_jobs_is_made_up_for_by_the_first(pool: JobPool) -> None:
+    one = pool.join("one", is_fixed=False)
+    for _ in range(3):
+        take_all(one)
+        pool.balance()
+    take_all(one)
+    late = pool.join("late", is_fixed=False)
+    assert granted(late) == {"one": 8, "late": 1}
+    pool.balance()
+    assert granted(late) == {"one": 8, "late": 1}
+    for _ in range(4):  # four of its programs end
+        one.give()
+    pool.balance()
+    assert granted(late) == {"one": 5, "late": 3}, "8 together; one unused job stays"
+
+
 def test_tokens_of_killed_programs_come_back(pool: JobPool) -> None:
     member = pool.join("a", is_fixed=False)
     assert take_all(member) == 1

@@ -27,6 +27,8 @@ class Arrangement:
     places: int  #: groups that are built at the same time
     jobs: int  #: compile jobs of all configs together
     heavy_jobs: int  #: how many of the jobs may compile heavy objects; 0 if no object is heavy
+    #: a group's next config starts while the packages of the one before are tested
+    starts_early: bool = False
     reason: str = ""  #: why not all groups are built at the same time
 
     @property
@@ -87,6 +89,7 @@ def arrange(
         places=max(1, least.places),
         jobs=jobs,
         heavy_jobs=_fewest_heavy_jobs(working),
+        starts_early=not removes_trees,  # else the disk may be full of the tree that is removed in a moment
         reason=least.reason,
     )
 

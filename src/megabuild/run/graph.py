@@ -130,6 +130,7 @@ class Graph:
                 self._on_tick()
                 self._drop_hopeless()
                 self._start_tasks()
+                self._status.note_tests_left(only=self._has_only_brief_tasks())
                 self._listen()
         except KeyboardInterrupt as stop:
             logger.warning("%s: ending the running tasks", str(stop) or "Ctrl-C")
@@ -159,6 +160,10 @@ class Graph:
                 self._failed[work.name] = error
             else:
                 self._fail(work, error)
+
+    def _has_only_brief_tasks(self) -> bool:
+        left = [*self._waiting, *self._running_works()]
+        return bool(left) and all(work.brief for work in left)
 
     def _running_works(self) -> list[Work]:
         return [running.work for running in self._running.values()]

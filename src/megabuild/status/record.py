@@ -67,6 +67,7 @@ class RunRecord(msgspec.Struct, kw_only=True, tag_field="format", tag="megabuild
     log: str = ""
     activities: list[Activity] = []  #: in the order in which they began
     packages: dict[str, PackageState] = {}  #: by file name, which is a package's identity
+    only_tests_left: bool = False  #: all packages are made; their tests are running
     seconds_left: float | None = None  #: counted from ``updated``
     #: bytes: used by the run's processes, of the machine, free on the output's disk; 0 if unknown
     memory: int = 0

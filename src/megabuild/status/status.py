@@ -155,6 +155,14 @@ class Status:
                 if state is PackageState.PUBLISHED or not is_final:
                     packages[name] = state
 
+    def note_tests_left(self, *, only: bool) -> None:
+        """Note whether only tests of packages are left."""
+        with self.lock:
+            if self.record.only_tests_left == only:
+                return
+            self.record.only_tests_left = only
+        self.publish(at_once=True)
+
     def note(self, what: str | Preparing) -> None:
         """Log a sentence of a preparation, or update the row that shows its progress."""
         if not isinstance(what, Preparing):

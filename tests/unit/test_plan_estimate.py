@@ -59,6 +59,16 @@ def test_only_nvcc_s_heavy_objects_are_rationed(repository: Path, tmp_path: Path
         assert figures.memory_of_ordinary <= figures.memory_per_job
 
 
+@pytest.mark.parametrize("name", ["linux_64_cpu_debian", "linux_64_cuda124_debian"])
+def test_a_compile_without_optimization_takes_less(repository: Path, tmp_path: Path, name: str) -> None:
+    plan = a_plan(repository, tmp_path, name)
+    quick = replace(plan, options=replace(plan.options, optimization="0"))
+    assert estimate_of(quick).hours < 0.7 * estimate_of(plan).hours
+    unmeasured = a_plan(repository, tmp_path, "linux_64_cpu")
+    quick = replace(unmeasured, options=replace(unmeasured.options, optimization="0"))
+    assert estimate_of(quick).hours == estimate_of(unmeasured).hours
+
+
 def test_packages_that_exist_take_nothing(repository: Path, tmp_path: Path) -> None:
     plan = a_plan(repository, tmp_path, "linux_64_cpu")
     figures = estimate(Progress(plan=plan, existing=frozenset(plan.file_names)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -41,6 +41,15 @@ class Figures:
     hours: float  #: CPU hours of libtorch's compile
     python_hours: float  #: CPU hours of each Python's compile
     basis: str  #: source of the figures
+    #: the same hours at ``-O0``; None: not measured
+    hours_unoptimized: float | None = None
+    python_hours_unoptimized: float | None = None
+
+    def unoptimized(self) -> Figures:
+        """Return the figures of a build at ``-O0``; without measured hours, these figures."""
+        if self.hours_unoptimized is None or self.python_hours_unoptimized is None:
+            return self
+        return replace(self, hours=self.hours_unoptimized, python_hours=self.python_hours_unoptimized)
 
 
 @dataclass(frozen=True)

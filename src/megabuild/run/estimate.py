@@ -144,7 +144,10 @@ def _figures_of(plan: Plan) -> Figures | None:
     if plan.source == MODEL:
         return _MODEL
     provider = provider_of(plan.config)
-    return provider.cuda_figures if plan.has_cuda else provider.cpu_figures
+    figures = provider.cuda_figures if plan.has_cuda else provider.cpu_figures
+    if figures is not None and plan.options.optimization == "0":
+        return figures.unoptimized()
+    return figures
 
 
 def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_once: int) -> float:

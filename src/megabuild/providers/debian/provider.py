@@ -38,6 +38,8 @@ class DebianProvider(LocalProvider):
         memory=1.7,
         hours=4.7,
         python_hours=0.5,
+        hours_unoptimized=2.4,
+        python_hours_unoptimized=0.45,
         basis="measured with PyTorch 2.6 on two cores",
     )
     cuda_figures = Figures(
@@ -47,6 +49,8 @@ class DebianProvider(LocalProvider):
         memory=2.6,
         hours=7.5,
         python_hours=0.55,
+        hours_unoptimized=3.7,
+        python_hours_unoptimized=0.42,
         basis="measured with PyTorch 2.6, for one GPU architecture",
     )
 

@@ -69,7 +69,10 @@ def answer_line(answer: MemberStarted | MemberEnded) -> bytes:
     return msgspec.json.encode(answer) + b"\n"
 
 
-def read_answer(line: bytes) -> MemberStarted | MemberEnded:
-    """Return the answer in a line."""
-    answer: MemberStarted | MemberEnded = _ANSWERS.decode(line)
+def read_answer(line: bytes) -> MemberStarted | MemberEnded | None:
+    """Return the answer in a line; None if the process was killed while it wrote the line."""
+    try:
+        answer: MemberStarted | MemberEnded = _ANSWERS.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
     return answer

@@ -274,6 +274,8 @@ class _Builds:
                 running.pid = answer.pid
             case MemberEnded():
                 running.end = answer
+            case None:  # the process has no answer then, as one that was killed before it
+                pass
             case never:
                 assert_never(never)
 

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,17 +25,26 @@ from small_files import write
 from terminal import run_on_terminal, terminal_environ
 from tiny import wait_for
 
-from command_line import side_by_side
+from command_line import member, side_by_side
 from command_line.build_options import BuildOptions
 from command_line.config_end import ConfigEnd
-from command_line.member_request import MemberRequest, take_request, with_request
+from command_line.member_request import (
+    MemberEnded,
+    MemberRequest,
+    MemberStarted,
+    read_answer,
+    take_request,
+    with_request,
+)
 from command_line.run_command import Invocation
 from command_line.side_by_side import Member, build_side_by_side
 from groundwork.interrupts import parse_deadline, stop_on_signals
 from groundwork.job_pool import PoolMember
 from groundwork.option_fields import fill, option_fields
+from groundwork.result import Result
 from megabuild.configs.provider_name import ProviderName
 from megabuild.isolation.engine import Engine
+from megabuild.plan.options import Options
 from megabuild.plan.run_choices import EnvironmentChoice, PygMode, RunChoices
 from megabuild.run.arrangement import Arrangement
 
@@ -66,6 +76,7 @@ if not plan.get("deaf"):
 note("start")
 print("compiling", file=sys.stderr)
 if plan.get("killed"):
+    os.write(1, b'{"type": "MemberEnded", "exit_code": 0, "doc' if plan["killed"] == "writing" else b"")
     os.kill(os.getpid(), signal.SIGKILL)
 (output / f"{name}.pool").write_text(json.dumps(request["pool"]))
 if plan.get("tests"):
@@ -119,7 +130,7 @@ def defaults() -> dict[str, object]:
     values: dict[str, object] = {}
     for field in option_fields(BuildOptions):
         values[field.name] = False if field.is_switch else () if field.is_repeatable else None
-    return {**values, "pyg": PygMode.AUTO}
+    return {**values, "pyg": PygMode.AUTO, "environments": EnvironmentChoice.AUTO}
 
 
 @pytest.fixture
@@ -211,10 +222,12 @@ def test_jobs_are_shared_out(builds: Builds) -> None:
     assert (pools["a"]["share"], pools["a"]["most"], pools["a"]["heavy_jobs"]) == (3, 7, 1)
 
 
+@pytest.mark.parametrize("moment", ["building", "writing"])
 def test_a_killed_process_is_a_failure_of_its_config_alone(
-    builds: Builds, capsys: pytest.CaptureFixture[str]
+    moment: str, builds: Builds, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    builds.plan("a", killed=True)
+    """Also while it writes its answer."""
+    builds.plan("a", killed=moment)
     builds.plan("b")
     ends = builds.build(["a"], ["b"])
     assert builds.codes(ends) == {"a": 8, "b": 0}
@@ -290,6 +303,68 @@ def test_a_request_arrives_as_it_was_sent(tmp_path: Path) -> None:
     environ = with_request({"HOME": "/home"}, request)
     assert take_request(environ) == request
     assert environ == {"HOME": "/home"}
+
+
+def test_a_process_builds_with_all_that_it_was_asked(
+    tmp_path: Path, repository: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Options] = []
+
+    def build_config(options: Options, *_: object) -> Result:
+        built.append(options)
+        return Result(lines=["", "built"])
+
+    monkeypatch.setattr(member, "build_config", build_config)
+    run = dataclasses.replace(fill(RunChoices, defaults()), pythons=("3.12",), memory=10**10)
+    options = dataclasses.replace(fill(BuildOptions, defaults()), run=run)
+    pool = PoolMember(folder=tmp_path, name="a", share=2, is_fixed=False, most=5, heavy_jobs=0)
+    request = MemberRequest(
+        config="linux_64_cuda130", root=repository, output=tmp_path, earlier=("linux_64_cpu",), build_options=options,
+        log_folder=tmp_path, shows_phases=False, pool=pool,
+    )  # fmt: skip
+    lines: list[str] = []
+    member._build(request, invocation, lines)
+    (made,) = built
+    assert (made.config.name, made.earlier) == ("linux_64_cuda130", ("linux_64_cpu",))
+    assert (made.root, made.output) == (repository, tmp_path)
+    assert (made.pythons, made.memory) == (("3.12",), 10**10)
+    assert made.pool == pool, "else it takes all jobs of the machine"
+    assert lines == ["built"]
+
+
+MEMBER = """
+import sys
+sys.path[:0] = {path!r}
+from command_line import member
+from groundwork.errors import OutOfSpaceError
+from groundwork.result import Result
+def build(*_):
+    {body}
+member._build = build
+member.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("return Result(lines=[])", 0),
+        ("return Result(lines=[], exit_code=7)", 7),
+        ("raise OutOfSpaceError('full', 'free some')", 12),
+        ("raise KeyboardInterrupt", 130),
+        ("1 / 0", os.EX_SOFTWARE),
+    ],
+)
+def test_a_process_answers_and_ends_with_the_exit_code_of_its_config(
+    body: str, code: int, builds: Builds
+) -> None:
+    environ = with_request(os.environ, builds.member("a").request)
+    program = MEMBER.format(path=sys.path, body=body)
+    done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, check=False)
+    started, ended = map(read_answer, done.stdout.splitlines())
+    assert isinstance(started, MemberStarted)
+    assert isinstance(ended, MemberEnded)
+    assert (ended.exit_code, done.returncode) == (code, code), done.stderr
 
 
 ON_TERMINAL = """

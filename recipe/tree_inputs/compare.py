@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cmake_python_swap.ninja_dry_run import Edge, NinjaError
 
-from . import aliases, generators, outputs
+from . import aliases, generators, installed, outputs
 from .contents import ABSENT, UNKNOWN, Contents, digest_of
 from .inputs import Inputs
 from .record import COMPLETE, STARTED, Found, Kind, read
@@ -89,7 +89,8 @@ def _valid_record(build_dir: Path) -> Found | None:
 
 
 def _remove_all(build_dir: Path, tree: Tree | None) -> Comparison:
-    had_outputs = outputs.remove_all(build_dir, tree)
+    # without a log there may still be installed files: a `compare` that was killed has deleted the log
+    had_outputs = outputs.remove_all(build_dir, tree) or installed.has_installed(build_dir)
     (build_dir / CONFIGURED).unlink(missing_ok=True)
     return Comparison(is_proven=not had_outputs)
 

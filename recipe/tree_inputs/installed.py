@@ -17,6 +17,11 @@ _MANIFEST = "install_manifest.txt"
 _FORMER = "installed-before.txt"
 
 
+def has_installed(build: Path) -> bool:
+    """Return whether a list names installed files."""
+    return bool(_read(build / _FORMER) or _read(build / _MANIFEST))
+
+
 def note(build: Path) -> None:
     """Before an install: keep the names of the files that are installed."""
     names = dict.fromkeys([*_read(build / _FORMER), *_read(build / _MANIFEST)])

@@ -116,6 +116,25 @@ def unflushed(calls: Iterable[str], record: str) -> set[str]:
     raise AssertionError(f"{record} is never written")
 
 
+def every_stop_in_place(
+    below: Path, prepare: Callable[[], object], operation: Callable[[], object]
+) -> Iterator[None]:
+    """Prepare an operation and stop it, for each of its write-like calls below a folder; yield after each stop.
+
+    For files that name absolute paths, which a copy would not have.
+    """
+    for stop_at in itertools.count(1):
+        prepare()
+        try:
+            with watched(below, stop_at=stop_at):
+                operation()
+        except Stopped:
+            yield
+        else:
+            assert stop_at > 1, "the operation writes nothing"
+            return
+
+
 def every_stop(template: Path, operation: Callable[[Path], object], *, step: int = 1) -> Iterator[Path]:
     """Yield, for each of an operation's write-like calls, a copy of a folder in which it was stopped there.
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from small_files import write
+from stop_at_write import every_stop_in_place
 
+from tree_inputs import __main__ as tree_inputs
 from tree_inputs import installed
 
 
@@ -49,6 +51,22 @@ def test_a_header_of_an_install_that_was_killed_is_deleted_later(tree: Path) -> 
     assert names(tree) == {"include/kept.h", "lib/source.cpp"}
 
 
+def test_a_former_file_is_deleted_wherever_its_deletion_is_killed(tree: Path) -> None:
+    def prepare() -> None:
+        install(tree, "include/kept.h", "include/gone.h", "lib/gone.so")
+        installed.note(tree / "build")
+        install(tree, "include/kept.h")
+
+    def remove() -> None:
+        installed.remove_former(tree / "build", tree / "torch")
+
+    for _ in every_stop_in_place(tree, prepare, remove):
+        installed.note(tree / "build")
+        install(tree, "include/kept.h")
+        remove()
+        assert names(tree) == {"include/kept.h", "lib/source.cpp"}
+
+
 def test_an_install_elsewhere_in_between_hides_no_file(tree: Path) -> None:
     install(tree, "include/gone.h")
     installed.note(tree / "build")
@@ -74,6 +92,21 @@ def test_all_installed_files_are_deleted_if_the_environment_changed(tree: Path) 
     install(tree, "include/pybind11/common.h")
     installed.forget(tree / "build", tree / "torch")
     assert names(tree) == {"lib/source.cpp"}
+
+
+def test_they_are_deleted_also_after_a_kill_in_between(tree: Path) -> None:
+    """A tree without a record: all outputs are removed, and ninja's log, then all installed files."""
+
+    def prepare() -> None:
+        install(tree, "include/pybind11/common.h")
+        write(tree / "build/.ninja_log", "# ninja log v7\n")
+
+    def compare() -> None:
+        tree_inputs.main(["compare", str(tree / "build"), str(tree / "torch")])
+
+    for _ in every_stop_in_place(tree, prepare, compare):
+        compare()
+        assert names(tree) == {"lib/source.cpp"}
 
 
 @pytest.mark.parametrize("name", ["installed-before.txt", "install_manifest.txt"])

@@ -16,12 +16,13 @@ import pytest
 from calling import call
 from stop_at_write import every_stop
 
+from command_line.clean import CleanOptions, _is_selected
 from command_line.run_command import Invocation
 from groundwork import files, in_use
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
 from groundwork.errors import BusyError
-from megabuild.cleaning import COSTS, Item, find_items, remove, size_of
+from megabuild.cleaning import COSTS, Item, Kind, find_items, remove, size_of
 from megabuild.plan.options import objects_lock
 from megabuild.store import published
 
@@ -284,6 +285,28 @@ def test_a_mounted_folder_stays(output: Path, cache: Path, tmp_path: Path, how: 
 def test_a_file_with_two_names_in_a_folder_is_counted_once(tmp_path: Path) -> None:
     os.link(put(tmp_path / "a" / "1", 400_000), tmp_path / "a" / "2")
     assert 400_000 <= size_of(tmp_path / "a") < 420_000
+
+
+@pytest.mark.parametrize(
+    ("run", "config", "belongs"),
+    [
+        ("linux_64_cpu", "linux_64_cpu", True),
+        ("linux_64_cpu-rehearsal", "linux_64_cpu", True),
+        ("linux_64_cpu-2.14.0", "linux_64_cpu", True),
+        ("linux_64_cpu_debian", "linux_64_cpu", False),
+        ("linux_64_cuda130", "linux_64_cuda13", False),
+        ("linux_64_cpu", "linux_64_cpu-rehearsal", False),
+        ("linux_64_cpu_debian", "linux_64_cpu*", True),
+        ("", "linux_64_cpu", False),
+        ("", "*", False),
+    ],
+)
+def test_a_config_is_cleaned_with_its_rehearsals_and_releases_alone(
+    run: str, config: str, belongs: bool, tmp_path: Path
+) -> None:
+    options = CleanOptions(configs=(config,), kinds=("tree",), apply=True, output=None)
+    assert _is_selected(Item(kind=Kind.TREE, path=tmp_path, run=run), options) == belongs
+    assert not _is_selected(Item(kind=Kind.LOGS, path=tmp_path, run=run), options)
 
 
 def test_the_command_lists_first_and_removes_with_apply(

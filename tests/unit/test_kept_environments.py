@@ -8,7 +8,8 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from channel_server import PASSWORD, USER, served
@@ -31,6 +32,7 @@ from groundwork.errors import (
 from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import separate_logins
 from megabuild.plan import environment_record, kept_channels, kept_environments, planning
+from megabuild.plan.environment_packages import solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
 from megabuild.plan.kept_channels import KeptPlace, VanishedError, keep_channels
 from megabuild.plan.kept_environments import day
@@ -60,12 +62,12 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     return Tiny(output=tmp_path / "output", channel=channel, root=root)
 
 
-def fail(tiny: Tiny, patch: pytest.MonkeyPatch) -> None:
+def fail(tiny: Tiny, patch: pytest.MonkeyPatch, **choices: Any) -> None:
     """Run, and end before libtorch is compiled."""
     with patch.context() as failing:
         failing.setenv("TINY_STAGING_FAIL", "ends as it is told to")
         with pytest.raises(BuildError):
-            tiny.run()
+            tiny.run(**choices)
     assert "ends as it is told to" in tiny.log_text()
 
 
@@ -142,6 +144,32 @@ def test_an_unfinished_run_is_resumed_with_its_packages(tiny: Tiny, monkeypatch:
     assert tiny.run().ok
     assert "built with tool 1.0" in tiny.log_text()
     assert tiny.plan().kept is None
+
+
+def test_a_run_with_kept_packages_is_resumed_with_them(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny.run()
+    make_channel(tiny.channel, NEWER_TOOL)
+    write(tiny.root / "rehearsal" / "model" / "t1.c", "patched\n")
+    fail(tiny, monkeypatch, environments=KEPT)
+    assert tiny.run().ok
+    assert "built with tool 1.0" in tiny.log_text()
+    assert tiny.plan().kept is None
+
+
+def test_newest_packages_that_fit_no_longer_are_not_told_as_no_newer_ones(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.run()
+
+    def solved(needed: Any, given: Environment, platform: str) -> Any:
+        if given.channels[0].folder == tiny.channel:  # not one of kept packages
+            raise PreflightError("tool 2.0 needs zlib")
+        return solve_all(needed, given, platform)
+
+    monkeypatch.setattr(kept_environments, "solve_all", solved)
+    kept = tiny.plan(environments=KEPT).kept
+    assert kept is not None
+    assert (kept.newer, kept.unknown) == ((), "tool 2.0 needs zlib")
 
 
 def test_the_newest_packages_replace_those_of_an_unfinished_run(
@@ -420,6 +448,21 @@ def test_packages_that_fit_no_index_are_named(tmp_path: Path) -> None:
         kept_channels._indexed(recorded, now, [structs.replace(package, subdir="osx-64")], here)
 
 
+@pytest.mark.parametrize("changed", ["file_name", "sha256"])
+def test_a_package_of_another_name_or_content_is_not_the_recorded_one(changed: str, tmp_path: Path) -> None:
+    """A server may have built it again under the same name."""
+    package = RecordedPackage(
+        name="a", version="1", build="0", sha256="1" * 64, file_name="a-1-0.conda", subdir="linux-64",
+        url="https://x.example/c/linux-64/a-1-0.conda", channel="https://x.example/c", entry={},
+    )  # fmt: skip
+    channel = Channel.parse("https://x.example/c")
+    listed = frozenset({(package.file_name, package.sha256)})
+    kept_channels._check_available([package], listed, channel, place(tmp_path))
+    other = structs.replace(package, **{changed: "other"})
+    with pytest.raises(VanishedError, match=r"1 package vanished from https://x\.example/c: a 1$"):
+        kept_channels._check_available([package, other], listed, channel, place(tmp_path))
+
+
 def kept(count: int, **changes: Any) -> KeptEnvironments:
     newer = tuple(NewerPackage(name=f"a{number}", kept="1", newest="2") for number in range(count))
     return KeptEnvironments(**{"since": 1.0, "is_automatic": False, "newer": newer, "unknown": "", **changes})
@@ -433,16 +476,38 @@ def test_lines_name_the_first_newer_packages() -> None:
     assert line.endswith(": the newest packages fit no longer (no tool)")
 
 
+EMPTY = EnvironmentRecord(
+    config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(), channels=(),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("requested", "recorded", "completes"),
+    [
+        ((), (), True),
+        ((), ("3.11",), True),
+        (("3.11",), (), False),
+        (("3.11", "3.12"), ("3.12",), True),
+        (("3.12",), ("3.11", "3.12"), False),
+        (("3.11",), ("3.12",), False),
+    ],
+)
+def test_a_run_completes_a_former_one_if_it_has_all_of_its_pythons(
+    requested: tuple[str, ...], recorded: tuple[str, ...], completes: bool, tmp_path: Path
+) -> None:
+    environment_record.write(tmp_path, structs.replace(EMPTY, pythons=recorded))
+    kept_environments.mark_complete(cast(Any, SimpleNamespace(state=tmp_path, pythons=requested)))
+    record = environment_record.read(tmp_path)
+    assert record is not None
+    assert record.is_complete == completes
+
+
 def test_a_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    record = EnvironmentRecord(
-        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(),
-        channels=(),
-    )  # fmt: skip
     here = tmp_path / "here"
     here.mkdir()
-    environment_record.write(here, record)
-    done = structs.replace(record, is_complete=True)
+    environment_record.write(here, EMPTY)
+    done = structs.replace(EMPTY, is_complete=True)
     for folder in every_stop(here, lambda folder: environment_record.mark(folder, is_complete=True)):
-        assert environment_record.read(folder) in (record, done)
+        assert environment_record.read(folder) in (EMPTY, done)
     environment_record.mark(here, is_complete=True)
     assert environment_record.read(here) == done

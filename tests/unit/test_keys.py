@@ -71,6 +71,9 @@ from pyg_extensions.install import installer
 from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
 from pyg_extensions.sources import Sources
 from pyg_extensions.table import ExtensionRelease, find
+from tree_inputs import generators
+from tree_inputs.contents import Contents
+from tree_inputs.tree import Tree
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -1085,6 +1088,43 @@ def test_changed_headers_of_a_python_are_noticed(change: str, kind: str, tmp_pat
     else:
         header.unlink()
     assert python_headers.changed(tmp_path, facts)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_part"),
+    [
+        ("bin/python3", True),
+        ("lib/libpython3.so", True),
+        ("lib/python3/os.py", True),
+        ("site/yaml/__init__.py", True),
+        ("site/yaml/reader.py", True),
+        ("site/torchgen.py", True),
+        ("site/idna.py", False),
+        ("tree/generate.py", False),  # ninja notices it
+    ],
+)
+def test_a_generator_with_another_part_is_another(
+    changed: str, is_part: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {
+        "tree/generate.py": "import yaml", "site/yaml/__init__.py": "from . import reader", "site/yaml/reader.py": "",
+        "site/torchgen.py": "", "site/idna.py": "", "lib/python3/os.py": "", "lib/libpython3.so": "",
+        "bin/python3": "",
+    }  # fmt: skip
+    for name, text in contents.items():
+        write(tmp_path / name, text)
+    library = str(tmp_path / "lib/python3")
+    monkeypatch.setattr(generators, "_ask", lambda _: [library, library, str(tmp_path / "site")])
+    monkeypatch.setattr(generators, "libraries_of", lambda _: [str(tmp_path / "lib/libpython3.so")])
+    tree = Tree(
+        build=str(tmp_path / "tree/build"), root=str(tmp_path / "tree"), cache={}, graph=cast(Any, None)
+    )
+    python = str(tmp_path / "bin/python3")
+    scripts = [[python, "../generate.py", "-o", "made.h"], [python, "-m", "torchgen"]]
+    before = generators.digest(tree, python, scripts, Contents())
+    assert generators.digest(tree, python, scripts, Contents()) == before
+    write(tmp_path / changed, f"{contents[changed]}\n# changed")
+    assert (generators.digest(tree, python, scripts, Contents()) != before) == is_part
 
 
 @pytest.mark.parametrize("change", ["hash", "size", "date"])

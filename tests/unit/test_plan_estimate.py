@@ -19,7 +19,9 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.run.build_output import Parser
 from megabuild.run.estimate import GB, Estimate, estimate
+from megabuild.run.measure_run import measure_run
 from megabuild.run.progress import Progress
 
 
@@ -138,6 +140,30 @@ def replace_runs(of: LastRuns, kind: RunKind, costs: RunCosts) -> LastRuns:
     return LastRuns(
         runs={**of.runs, kind: costs}, object_seconds=of.object_seconds, link_seconds=of.link_seconds
     )
+
+
+@pytest.mark.parametrize(
+    ("use", "shared", "kind", "is_compile"),
+    [
+        (TreeUse.FRESH, "", RunKind.SCRATCH, True),
+        (TreeUse.FRESH, "linux_64_cpu_generic", RunKind.SCRATCH, False),
+        (TreeUse.REUSE, "", RunKind.REPACK, False),
+    ],
+    ids=["all objects", "objects of another config", "no object"],
+)
+def test_only_a_compile_of_all_objects_measures_one(
+    use: TreeUse, shared: str, kind: RunKind, is_compile: bool, repository: Path, tmp_path: Path
+) -> None:
+    """Objects that come from the cache in a moment would make the next compile one of minutes."""
+    plan = replace(a_plan(repository, tmp_path, "linux_64_cpu"), last_runs=MEASURED, shared=shared)
+    items = [replace(item, package=replace(item.package, staging_host=("zlib",))) for item in plan.items]
+    plan = replace(plan, items=tuple(items))
+    write(plan.options.state / "tree/build/.ninja_log", "# ninja log v7\n0\t2000\t1\tc10/a.cpp.o\t1\n")
+    runs = measure_run(Progress(plan=plan, tree=Decision(use=use, reasons=())), Parser(), 100.0)
+    assert runs.runs[kind].seconds == 100.0
+    measured = ({"core": 2.0}, 0.0)
+    former = (MEASURED.object_seconds, MEASURED.link_seconds)
+    assert (runs.object_seconds, runs.link_seconds) == (measured if is_compile else former)
 
 
 def test_packages_that_do_not_inherit_from_staging_change_no_kind_of_run(

@@ -247,6 +247,24 @@ def test_an_environment_that_would_compile_differently_disagrees(
     assert sentence is None or sentence in found[0]
 
 
+@pytest.mark.parametrize(
+    ("variable", "entry"),
+    [
+        ("CFLAGS", "CMAKE_C_FLAGS"), ("CXXFLAGS", "CMAKE_CXX_FLAGS"), ("CUDAFLAGS", "CMAKE_CUDA_FLAGS"),
+        ("LDFLAGS", "CMAKE_SHARED_LINKER_FLAGS"), ("CC", "CMAKE_C_COMPILER"), ("CXX", "CMAKE_CXX_COMPILER"),
+        ("CUDACXX", "CMAKE_CUDA_COMPILER"),
+    ],
+)  # fmt: skip
+def test_each_variable_of_compilers_that_differs_from_the_tree_is_refused(
+    variable: str, entry: str, tmp_path: Path
+) -> None:
+    cache = CMakeCache.parse(f"{entry}:STRING=/one\n")
+    assert list(conflicts(cache, {variable: "/one"}, tmp_path)) == []
+    (sentence,) = conflicts(cache, {variable: "/other"}, tmp_path)
+    assert f"${variable} is " in sentence
+    assert "/one" in sentence
+
+
 def test_a_tree_that_moved_is_noticed(configured: CMakeCache, tmp_path: Path) -> None:
     (tmp_path / "moved").mkdir()
     (found,) = conflicts(configured, {}, tmp_path / "moved")

@@ -14,6 +14,7 @@ from groundwork.jobs import Jobs
 from groundwork.machine import Machine
 from megabuild.configs.config import load
 from megabuild.configs.sharing import group_by_toolchain
+from megabuild.providers.environment import Pending
 from megabuild.run import arrangement
 from megabuild.run.arrangement import Arrangement, arrange
 from megabuild.run.estimate import Estimate
@@ -95,6 +96,21 @@ def test_each_limit_is_kept_and_named(
     assert order.places == places
     assert reason in "\n".join(order.lines())
     assert all(len(line) <= 80 for line in order.lines())
+
+
+def test_downloads_count_as_disk_and_files_that_exist_do_not(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = [outlook(tiny, name, compiler) for name, compiler in (("a", "13"), ("b", "14"), ("c", "15"))]
+    assert arranged(*plans).places == 3
+    downloading: list[Outlook] = []
+    for one in plans:
+        environment = replace(one.plan.environment, pending=Pending(bytes=30 * GB))
+        progress = replace(one.progress, plan=replace(one.plan, environment=environment))
+        downloading.append(replace(one, progress=progress))
+    assert arranged(*downloading).reason == "100.0 GB of disk free, 120.0 GB needed"
+    monkeypatch.setattr(arrangement, "size_of", lambda _: 8 * GB)
+    assert arranged(*downloading).places == 3
 
 
 def test_configs_of_one_toolchain_wait_for_each_other(tiny: Tiny) -> None:

@@ -8,10 +8,14 @@ from typing import cast
 import pytest
 
 from groundwork.errors import BusyError
+from megabuild.engine.compile_notes import NOTES
 from megabuild.plan.options import Options
 from megabuild.run.session import locked, remove_trees
+from megabuild.timeline.ninja_log import LOG
 
 GONE = ("tree/build/a.o", "out/build_cache/c", "tmp/d", "tests/broken/e.conda")
+#: Of which a copy stays, for the page of the run.
+STEPS = (LOG, NOTES)
 STAYS = ("logs/run.log", "run.json", "state.json", "pyg/scatter-py311/logs/run.log", "notes-of-mine")
 
 
@@ -26,7 +30,7 @@ class Place:
 
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
-    for name in (*GONE, *STAYS, "pyg/scatter-py311/out/f"):
+    for name in (*GONE, *STEPS, *STAYS, "pyg/scatter-py311/out/f"):
         (tmp_path / "state" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "state" / name).write_bytes(b"x" * 5000)
     return cast(Options, Place(tmp_path / "state"))
@@ -35,7 +39,7 @@ def options(tmp_path: Path) -> Options:
 def test_what_was_compiled_goes_and_what_was_said_stays(options: Options) -> None:
     freed = remove_trees(options)
     left = {path.relative_to(options.state).as_posix() for path in options.state.rglob("*") if path.is_file()}
-    assert left - {"lock"} == set(STAYS)
+    assert left - {"lock"} == {*STAYS, *(f"steps/{name}" for name in STEPS)}
     assert freed >= 5 * 5000
     assert remove_trees(options) == 0
 

@@ -9,10 +9,11 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from stop_at_write import Stopped
 
 from groundwork.job_pool import JobPool, PoolBudget, PoolMember, jobserver
 
@@ -217,6 +218,36 @@ def test_the_number_is_never_exceeded(tmp_path: Path, seed: int) -> None:
             for name, member in running.items():
                 used += member.share if member.is_fixed else 1 + held[name]
             assert used <= 7
+
+
+#: The writers of the record of granted jobs.
+WRITERS: dict[str, Callable[[JobPool, PoolMember], object]] = {
+    "join": lambda pool, _: pool.join("c", is_fixed=False),
+    "leave": lambda pool, _: pool.leave("b"),
+    "balance": lambda pool, _: pool.balance(),
+    "halve": lambda _, member: member.halve(),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_record_whose_writer_is_killed_is_the_former_one(
+    writer: str, pool: JobPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command and other builds read it next."""
+    member = pool.join("a", is_fixed=False)
+    pool.join("b", is_fixed=False)
+    take_all(member)
+    before = granted(member)
+
+    def killed(_: object) -> str:
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(json, "dumps", killed)  # the last moment before the one write
+        with pytest.raises(Stopped):
+            WRITERS[writer](pool, member)
+    assert granted(member) == before
+    member.refill()
 
 
 def test_folders_of_killed_pools_are_removed(tmp_path: Path) -> None:

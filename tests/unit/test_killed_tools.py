@@ -13,7 +13,7 @@ from small_files import program, write
 from stop_at_write import every_stop
 
 import sync_tree
-from cmake_python_swap import python_swap
+from cmake_python_swap import python_swap, staged_configuration, undo_folder
 from cmake_python_swap.cmake_cache import NAME
 from groundwork import bootstrap, files
 from groundwork.errors import AuditError, IntegrityError
@@ -72,6 +72,47 @@ def test_a_swap_killed_anywhere_is_whole_or_undone(fails: bool, tmp_path: Path) 
         assert cache_file.read_text() == "new"
         names = {path.name for path in folder.iterdir()}
         assert {name for name in names if not name.startswith(".")} == {NINJA, NAME, "generated"}
+
+
+@pytest.mark.parametrize("name", [undo_folder.UNFINISHED, staged_configuration.NAME])
+def test_copies_of_a_configuration_appear_whole_or_not_at_all(name: str, tmp_path: Path) -> None:
+    """A kill may also cut the copy of a file, so no copy is made in the place from which it is restored."""
+    here = tmp_path / "here"
+    paths = (NAME, "generated/version.cpp")
+    for path in paths:
+        os.utime(write(here / path, path), (LONG_AGO, LONG_AGO))
+
+    def operation(folder: Path) -> None:
+        undo_folder.prepare(folder, [folder / path for path in paths], name)
+
+    for folder in every_stop(here, operation):
+        assert undo_folder.copies(folder, name) == []
+        operation(folder)
+        assert undo_folder.copies(folder, name) == [folder / name / path for path in paths]
+        for copy in undo_folder.copies(folder, name):
+            assert copy.stat().st_mtime == LONG_AGO
+
+
+def test_a_returned_configuration_is_whole_where_its_settings_vouch_for_it(tmp_path: Path) -> None:
+    """Staging compiles with it, and does not configure again."""
+    here = tmp_path / "here"
+    settings = "configured-with.txt"
+    staged = {NINJA: "# staged\n", NAME: "staged", "generated/version.cpp": "staged", settings: "staged"}
+    for name, text in staged.items():
+        write(here / name, text)
+    assert staged_configuration.keep(here, settings)
+    for name in (NINJA, NAME, "generated/version.cpp"):
+        write(here / name, "# swapped\n")
+
+    def contents(folder: Path) -> dict[str, str]:
+        paths = [folder / name for name in staged]
+        return {path.relative_to(folder).as_posix(): path.read_text() for path in paths if path.exists()}
+
+    for folder in every_stop(here, lambda folder: staged_configuration.restore(folder, settings)):
+        assert contents(folder) == staged or settings not in contents(folder)
+        staged_configuration.restore(folder, settings)
+        assert contents(folder) == staged
+        assert not (folder / staged_configuration.NAME).exists()
 
 
 def test_headers_of_a_python_are_recorded_when_no_object_of_others_is_left(

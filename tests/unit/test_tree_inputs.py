@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from inputs_world import OBJECTS, OLD, SOURCES, OnceHashed, World
 from small_files import write
+from stop_at_write import every_stop_in_place
 
 import tree_dates
 from tree_inputs import compare, snapshot
@@ -393,6 +394,22 @@ class TestKilled:
         world.header("pack/value.h", "#define VALUE 2\n")
         assert world.rebuild() == OBJECTS
         assert world.says()["user"] == "21"
+
+    def test_while_its_record_is_written_it_keeps_its_objects(self, world: World) -> None:
+        """The former record describes another environment."""
+        former = (world.build / COMPLETE).read_bytes()
+        world.header("pack/value.h", "#define VALUE 2\n")
+        assert world.rebuild() == {"user.cpp"}
+
+        def prepare() -> None:
+            write(world.build / COMPLETE, former)
+            world.begin()
+            world.ninja()
+
+        for _ in every_stop_in_place(world.build, prepare, world.record):
+            made = world.dates()
+            world.compare()
+            assert world.dates() == made
 
     def test_while_cmake_ran_it_keeps_its_objects(self, world: World) -> None:
         (world.build / CONFIGURED).unlink()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,13 +21,15 @@ from tiny import Tiny, make_package
 
 import check_staged
 import verify_package
-from groundwork import process
-from groundwork.errors import BuildError, IntegrityError, PackageTestError, ProviderError
+from gpu_tools.slim.manifest import read_manifest
+from groundwork import bootstrap, in_use, process
+from groundwork.errors import BuildError, IntegrityError, PackageTestError, PreflightError, ProviderError
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.isolation.base import Host
+from megabuild.plan import environment_record, fingerprint
 from megabuild.providers import command
 from megabuild.run import session, store_transfer
 from megabuild.run.attempt import Attempt
@@ -35,6 +38,7 @@ from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary
 from megabuild.status.status import Status
+from megabuild.store import published
 
 RECIPE = Path(__file__).parents[2] / "recipe"
 TORCH = """
@@ -172,6 +176,30 @@ def test_a_program_that_does_not_start_has_failed(tmp_path: Path) -> None:
     assert process.run(["sleep", "9"], timeout=0.1).returncode == process.TIMED_OUT
     with pytest.raises(ProviderError):
         command.run([str(tmp_path / "missing")], what="x", timeout=9)
+
+
+def take_lock(folder: Path) -> None:
+    with in_use.exclusive_lock(folder, "objects/own"):
+        pass
+
+
+#: Readers for which a missing file is an answer, and the error of one that cannot be read.
+READERS: dict[Callable[[Path], object], type[Exception]] = {
+    environment_record.read: IntegrityError,
+    published.records: OSError,
+    fingerprint._system_packages: PreflightError,
+    take_lock: OSError,
+    lambda folder: read_manifest(folder / "manifest.json", folder): OSError,
+    lambda folder: bootstrap.virtual_environment(folder / "lock", "run"): IntegrityError,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_that_cannot_be_read_is_not_a_missing_one(
+    reader: Callable[[Path], object], tmp_path: Path
+) -> None:
+    with pytest.raises(READERS[reader]):
+        reader(tmp_path / ("x" * 300))  # too long a name for any file system
 
 
 def test_a_wheel_of_another_hash_is_not_read(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from pin_audit import git_command
 from pyg_extensions import fetch_sources
 from pyg_extensions.install import toolchain, user_environment
 from pyg_extensions.table import EXTENSIONS
+from tree_inputs.tree import Tree
 
 
 class Failed(Exception):
@@ -45,10 +46,12 @@ class World:
     folder: Path
     end: str
     patch: pytest.MonkeyPatch
+    mode: int = 0o755
 
     def program(self, output: str = "", *, script: str = "", name: str = "program") -> str:
         write(self.folder / "output", output)
         path = program(self.folder / "bin" / name, f'{script}\ncat "{self.folder}/output"\n{self.end}')
+        path.chmod(self.mode)
         return str(path)
 
     def on_path(self, name: str, output: str = "", script: str = "") -> None:
@@ -131,6 +134,13 @@ def ninja(world: World) -> None:
     ninja_dry_run.dry_run(world.folder, ninja=world.program("ninja: no work to do."))
 
 
+def ninja_of_a_tree(world: World) -> None:
+    write(world.folder / "build.ninja", "rule cc\n  command = cc\n")
+    headers = world.program("a.o: #deps 1, deps mtime 1 (VALID)\n    a.h")
+    write(world.folder / "CMakeCache.txt", f"CMAKE_MAKE_PROGRAM:FILEPATH={headers}\n")
+    Tree.load(world.folder).read_headers()
+
+
 def cmake(world: World) -> None:
     write(world.folder / "CMakeCache.txt", f"CMAKE_COMMAND:INTERNAL={world.program('fine')}\n")
     write(world.folder / "build.ninja", "rule cc\n  command = cc\n")
@@ -162,7 +172,7 @@ def environment_of_the_program(world: World) -> None:
 
 CALLERS: tuple[Callable[[World], None], ...] = (
     provider, guarded_provider, uv, auditwheel, git, clone, slim, compiler, pip, import_of_an_extension,
-    python_of_the_swap, ninja, cmake, pytest_of_upstream, environment_of_the_program,
+    python_of_the_swap, ninja, ninja_of_a_tree, cmake, pytest_of_upstream, environment_of_the_program,
 )  # fmt: skip
 
 
@@ -173,6 +183,28 @@ def test_its_failure_is_the_callers(
 ) -> None:
     with pytest.raises(ERRORS):
         caller(World(tmp_path, end, monkeypatch))
+
+
+#: Callers that start the program by its path.
+BY_PATH = (
+    provider,
+    auditwheel,
+    slim,
+    compiler,
+    import_of_an_extension,
+    python_of_the_swap,
+    ninja,
+    ninja_of_a_tree,
+    cmake,
+)
+
+
+@pytest.mark.parametrize("caller", BY_PATH, ids=lambda caller: caller.__name__)
+def test_a_program_that_cannot_be_started_fails_its_caller(
+    caller: Callable[[World], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ERRORS):
+        caller(World(tmp_path, "exit 0", monkeypatch, mode=0o644))
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)

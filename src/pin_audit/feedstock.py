@@ -97,6 +97,7 @@ def configs(root: Path) -> tuple[Config, ...]:
                 name=path.stem,
                 path=path,
                 platform=platform,
+                build_platform=platform,
                 variant=variants.values,
                 zip_keys=variants.zip_keys,
                 accelerator=accelerator(cuda),

@@ -162,6 +162,7 @@ def config(platform: str, **variant: str) -> Config:
     return Config(
         name=platform.replace("-", "_"),
         platform=platform,
+        build_platform=platform,
         accelerator="cpu",
         cuda_version=None,
         blas="generic",

@@ -46,7 +46,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def job(recipe: str) -> Job:
-    return Job(recipe=recipe, output_dir="", platform="linux-64")
+    return Job(recipe=recipe, output_dir="", platform="linux-64", build_platform="linux-64")
 
 
 def test_every_line_and_the_outcome_arrive(place: Place) -> None:

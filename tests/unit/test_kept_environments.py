@@ -31,6 +31,7 @@ from groundwork.errors import (
 )
 from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import separate_logins
+from megabuild.configs.platforms import Platforms
 from megabuild.plan import environment_record, kept_channels, kept_environments, planning
 from megabuild.plan.environment_packages import solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
@@ -161,10 +162,10 @@ def test_newest_packages_that_fit_no_longer_are_not_told_as_no_newer_ones(
 ) -> None:
     tiny.run()
 
-    def solved(needed: Any, given: Environment, platform: str) -> Any:
+    def solved(needed: Any, given: Environment) -> Any:
         if given.channels[0].folder == tiny.channel:  # not one of kept packages
             raise PreflightError("tool 2.0 needs zlib")
-        return solve_all(needed, given, platform)
+        return solve_all(needed, given)
 
     monkeypatch.setattr(kept_environments, "solve_all", solved)
     kept = tiny.plan(environments=KEPT).kept
@@ -389,7 +390,9 @@ def test_packages_of_a_server_are_kept_and_its_credentials_are_not(
 
 
 def place(tmp_path: Path) -> KeptPlace:
-    return KeptPlace(cache=tmp_path / "cache", unpacked=tmp_path / "unpacked", platform="linux-64")
+    return KeptPlace(
+        cache=tmp_path / "cache", unpacked=tmp_path / "unpacked", platforms=Platforms.native("linux-64")
+    )
 
 
 def test_a_channel_of_this_machine_is_kept_with_its_programs_only(tmp_path: Path) -> None:

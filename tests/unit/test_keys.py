@@ -30,6 +30,7 @@ from groundwork.job_pool import PoolMember
 from groundwork.keys import Key
 from groundwork.names import PackageId
 from megabuild.configs.config import load
+from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
@@ -115,12 +116,14 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         planned: PlannedPackage = PLANNED,
         libpng: str = "1",
         overrides: Mapping[str, tuple[str, ...]] | None = None,
+        machine: str = "linux-64",
     ) -> StagingInputs:
         for name, text in {"recipe/patches/base.patch": "1", **(written or {})}.items():
             write(tmp_path / name, text)
         write(tmp_path / "root/var/lib/dpkg/status", f"Package: libpng\nVersion: {libpng}\n")
         values = {"torch_source": ("official",), "c_compiler_version": ("14",), **(variant or {})}
-        config = replace(load(ROOT.parents[2], "linux_64_cpu"), variant=values, zip_keys=())
+        known = load(ROOT.parents[2], "linux_64_cpu")
+        config = replace(known, variant=values, zip_keys=(), platform="linux-64", build_platform=machine)
         options = Options(config=config, root=tmp_path, output=tmp_path / "output", cache=tmp_path / "cache")
         write(tmp_path / "source/a.cpp", "int a;") if "source/a.cpp" not in (written or {}) else None
         environment = Environment(
@@ -141,6 +144,8 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         {
             "place": {"host": False},
             "place: another image": {"host": False, "image": "other"},
+            "cross_from": {"machine": "linux-aarch64"},
+            "cross_from: another": {"machine": "osx-64"},
             "variant": {"variant": {"c_compiler_version": ("15",)}},
             "variant: of the provider": {"overrides": {"c_compiler_version": ("16",)}},
             "variant: a further value": {"variant": {"c_compiler_version": ("14", "15")}},
@@ -922,7 +927,7 @@ def test_what_a_package_is_compiled_with_is_an_input(kind: str, monkeypatch: pyt
             solving, "environment", lambda wanted, *_: {spec: solved[spec] for spec in wanted}
         )
         given = Environment(channels=(Channel.parse("none"),), pythons=())
-        return solving.Solver(given, "linux-64", own=()).built_with(made)
+        return solving.Solver(given, Platforms.native("linux-64"), own=()).built_with(made)
 
     specs = ["build-tool", "host-tool", "run-tool", "test-tool"]
     made = replace(

@@ -18,6 +18,7 @@ from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
 from megabuild.configs.config import load
+from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
 from megabuild.isolation.base import Host
@@ -105,7 +106,7 @@ def test_a_package_is_used_and_tested_with_its_own_python(monkeypatch: pytest.Mo
     own = "python 3.12.*"
     package = replace(PLAIN, build=("cmake",), host=(own,), run=("python", "numpy"), test=("pytest",))
     given = Environment(channels=(Channel.parse("none"),), pythons=())
-    solving.Solver(given, "linux-64", own=()).built_with(package)
+    solving.Solver(given, Platforms.native("linux-64"), own=()).built_with(package)
     assert [*asked] == [("cmake",), (own,), ("python", "numpy", own), ("pytest", own)]
 
 

@@ -74,7 +74,11 @@ def fake(folder: Path, name: str, answer: str, code: int = 0) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "made"),
-    [({}, REHEARSAL), ({"provider": "wheel"}, environment()), ({"platform": "osx-arm64"}, environment())],
+    [
+        ({}, REHEARSAL),
+        ({"provider": "wheel"}, environment()),
+        ({"platform": "osx-arm64", "build_platform": "osx-arm64"}, environment()),
+    ],
     ids=["a rehearsal", "wheels", "another system"],
 )
 def test_what_needs_no_isolation_runs_on_the_host(changes: dict[str, str], made: Environment) -> None:

@@ -34,6 +34,7 @@ from groundwork.errors import (
     VerdictError,
 )
 from megabuild import upload as uploading
+from megabuild.configs.platforms import Platforms
 from megabuild.engine import archive, worker
 from megabuild.plan import solving
 from megabuild.run import driver, extension
@@ -146,7 +147,7 @@ def packages_of_an_extension(world: World) -> int:
     world.patch.setattr(find_wheel, "check_package", check)
     options = SimpleNamespace(state=world.folder)
     config = SimpleNamespace(accelerator="cpu", variant={}, torch_version="2.13.0")
-    plan = SimpleNamespace(options=options, config=config, extensions=(), staged_name="libtorch")
+    plan = SimpleNamespace(options=options, config=config, extensions=(), staged_name="libtorch", untested="")
     run = SimpleNamespace(plan=plan, status=Status("x", world.folder), progress=None)
     task = SimpleNamespace(name="scatter-py312", python="3.12", needs=(), items=())
     result = extension._build(cast(Any, run), cast(Any, task), {}, 1, threading.Event())
@@ -165,7 +166,9 @@ def packages_of_a_run(world: World, failed: ResultStatus = ResultStatus.FAILED) 
     world.patch.setattr(driver, "mark_complete", lambda _: None)
     options = SimpleNamespace(run_name="x", packages=world.folder)
     progress = SimpleNamespace(
-        plan=SimpleNamespace(options=options), needs_staging=False, tree=SimpleNamespace(use=None)
+        plan=SimpleNamespace(options=options, untested=""),
+        needs_staging=False,
+        tree=SimpleNamespace(use=None),
     )
     run = SimpleNamespace(
         _plan=progress.plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,
@@ -365,5 +368,7 @@ def test_each_free_threaded_python_that_cannot_be_built_for_is_named(
     pythons = ("3.13", "3.13t", "3.14t")
     packages = [SimpleNamespace(name="pytorch", python=python, skipped=False) for python in pythons]
     environment = SimpleNamespace(pythons=pythons)
-    gaps = solving.free_threaded_gaps(cast(Any, packages), cast(Any, environment), "linux-64")
+    gaps = solving.free_threaded_gaps(
+        cast(Any, packages), cast(Any, environment), Platforms.native("linux-64")
+    )
     assert gaps == {python: f"none for {python}" for python in failing}

@@ -42,7 +42,8 @@ def test_a_half_compiled_tree_is_not_uploaded(
     monkeypatch.setattr(tree_archive, "pack", lambda folders, target: None)
     state = tmp_path / "state"
     (state / "out").mkdir(parents=True)
-    plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=SimpleNamespace(state=state))
+    options = SimpleNamespace(state=state, packages=tmp_path / "packages")
+    plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options)
     tree = Decision(use=TreeUse(decision), reasons=())
     progress = SimpleNamespace(existing=frozenset(), missing=missing, tree=tree)
     monkeypatch.setattr(Progress, "read", lambda plan: progress)

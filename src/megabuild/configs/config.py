@@ -17,6 +17,7 @@ from groundwork.result import Result
 from groundwork.text import table, to_dict
 from megabuild.configs import config_file
 from megabuild.configs.config_file import Content, Scalar, cuda_version
+from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.configs.provider_name import ProviderName
 
 CONFIG_FOLDER = ".ci_support"
@@ -43,7 +44,8 @@ class Config:
     """One compile of libtorch and all packages built from it; in another feedstock, one config file."""
 
     name: str
-    platform: str  #: conda's platform, ``linux-64``
+    platform: str  #: conda's platform of the packages, ``linux-64``
+    build_platform: str  #: conda's platform of the machine that compiles them
     accelerator: str  #: ``cpu`` or ``cuda130``
     cuda_version: str | None  #: ``13.0``, or None for a CPU build
     blas: str  #: ``mkl``, ``generic`` or ``wheel``; empty in another feedstock's config
@@ -57,6 +59,11 @@ class Config:
     docker_image: str  #: the container image; empty if the config has none
     #: keys whose values are booleans or integers in the file: the engine hashes these and text differently
     unquoted: frozenset[str] = frozenset()
+
+    @property
+    def platforms(self) -> Platforms:
+        """The platforms of its build."""
+        return Platforms(build=self.build_platform, target=self.platform)
 
     @property
     def follows_conda_forge(self) -> bool:
@@ -189,13 +196,18 @@ def load(root: Path, name: str) -> Config:
     if not platform:
         raise ConfigError(f"{path}: no platform in 'target_platform' or in the file's name", content.remedy)
     cuda = cuda_version(_single_value(path, content, "cuda_compiler_version", "None"))
+    provider = _provider(path, content)
+    build_platform = platform
+    if provider is not ProviderName.WHEEL:  # a wheel is unpacked on its own platform
+        build_platform = choose_build_platform(root, platform, machine_platform())
     return Config(
         name=name,
         platform=platform,
+        build_platform=build_platform,
         accelerator=accelerator(cuda),
         cuda_version=cuda,
         blas=_single_value(path, content, "blas_impl", ""),
-        provider=_provider(path, content),
+        provider=provider,
         torch_version=_single_value(path, content, "torch_version", ""),
         path=path,
         variant=content.variant,

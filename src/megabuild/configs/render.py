@@ -97,7 +97,7 @@ def render(
     """Return the packages that a recipe renders to for a config, in the order the engine builds them, each once.
 
     ``overrides``: variant values in place of the config's; partners of zipped keys follow.
-    ``build_platform``: the platform that compiles, default the config's.
+    ``build_platform``: the platform that compiles, default that of the packages.
 
     Raises ConfigError: The recipe cannot be read or rendered for this config.
     """

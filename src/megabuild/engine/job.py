@@ -32,7 +32,8 @@ class Job:
 
     recipe: str
     output_dir: str  #: must keep its path between runs that share a staging
-    platform: str  #: which builds, and which is built for
+    platform: str  #: of the packages
+    build_platform: str  #: of the machine that compiles them
     variant_file: str = ""
     channels: Sequence[str] = ()  #: URLs in order of priority
     named: bool = False  #: the variant file lists the channels too; rattler-build refuses them twice

@@ -56,7 +56,7 @@ def build(job: dict[str, Any], logins: str | None) -> None:
 
     build_recipes(
         [job["recipe"]],
-        build_platform=job["platform"],
+        build_platform=job["build_platform"],
         target_platform=job["platform"],
         channel=None if job["named"] else job["channels"],
         variant_config=[job["variant_file"]],

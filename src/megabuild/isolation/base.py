@@ -20,6 +20,8 @@ from typing import ClassVar
 
 from groundwork import process
 from groundwork.errors import IsolationError, MegabuildError
+from groundwork.machine import machine_platform
+from megabuild.isolation import emulation
 from megabuild.isolation.engine import Engine
 
 
@@ -77,6 +79,10 @@ class Isolation(ABC):
     def path(self, target: str, source: Path) -> str:
         """Return the path of a mount as the command sees it."""
         return target
+
+    def runs(self, platform: str) -> bool:
+        """Return whether commands can run the programs of a platform, perhaps by emulation."""
+        return platform == machine_platform() or emulation.is_registered(platform)
 
     def place(self, state: str) -> str:
         """Return all that objects may depend on: the system inside, and the path of the state folder there."""

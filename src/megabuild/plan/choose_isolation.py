@@ -13,6 +13,7 @@ from groundwork.exhaustive import assert_never
 from groundwork.machine import machine_platform
 from megabuild.configs.config import Config
 from megabuild.configs.provider_name import ProviderName
+from megabuild.isolation import emulation
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
@@ -21,25 +22,30 @@ from megabuild.plan.options import MODEL, Options
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 
+#: Machine parts of the names of conda-forge's images, by platform.
+_IMAGE_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+_ANVIL = re.compile(r"(/linux-anvil-)(?:x86_64|aarch64)(?=[:@]|$)")
+
 #: Providers that need neither a channel nor a container, the best first.
 _WITHOUT_CHANNEL = (ProviderName.DEBIAN, ProviderName.WHEEL)
 
 
 def check_platform(options: Options) -> None:
-    """Check that a config is built on this machine's platform.
+    """Check that this machine compiles a config: natively, or for another platform.
 
     Linux configs of this repository run under emulation, too (docs/arm.md).
 
-    Raises IsolationError: It is not.
+    Raises IsolationError: It does not.
     """
     config = options.config
+    needed = config.build_platform
     here = machine_platform()
-    both_linux = config.platform.startswith("linux-") and here.startswith("linux-")
-    if config.platform == here or (options.own and both_linux):
+    both_linux = needed.startswith("linux-") and here.startswith("linux-")
+    if needed == here or (options.own and both_linux):
         return
     raise IsolationError(
-        f"{config.name} is built on {config.platform} only; this machine is {here}",
-        f"run on a {config.platform} machine, or choose a config for {here}",
+        f"{config.name} is built on {needed} only; this machine is {here}",
+        f"run on a {needed} machine, or choose a config for {here}",
     )
 
 
@@ -54,6 +60,15 @@ def isolation_of(options: Options, environment: Environment) -> Isolation | Isol
         return error
     else:
         return isolation
+
+
+def why_untested(config: Config, isolation: Isolation | IsolationError) -> str:
+    """Return why a run cannot test its packages, or an empty string if it can."""
+    if isinstance(isolation, IsolationError) or not config.platforms.is_cross:
+        return ""
+    if isolation.runs(config.platform):
+        return ""
+    return f"programs for {config.platform} do not run on this machine ({emulation.REMEDY})"
 
 
 def choose_isolation(requested: Engine | None, config: Config, environment: Environment) -> Isolation:
@@ -86,7 +101,7 @@ def _engines(requested: Engine | None, config: Config, environment: Environment)
     if requested is not None:
         return (requested,)
     rehearses = environment.overrides.get("torch_source") == (MODEL,)
-    if rehearses or not config.platform.startswith("linux-"):
+    if rehearses or not config.build_platform.startswith("linux-"):
         return (Engine.HOST,)
     return provider_of(config).engines
 
@@ -109,13 +124,25 @@ def _container(engine: Engine, config: Config, environment: Environment) -> Cont
     if not image and environment.overrides.get("torch_source") == (MODEL,):
         image = rehearsal_image()
         made_here = f"run: rehearsal/image/make-image.sh {engine.value}"
-    image = image or config.docker_image
+    image = image or image_of(config)
     if not image:
         raise IsolationError(
             f"{config.name}: no container image in its config",
             "set DOCKER_IMAGE to an image, or pass --engine bubblewrap or host",
         )
     return Container(engine=engine, image=image, network=_has_network(environment), made_here=made_here)
+
+
+def image_of(config: Config) -> str:
+    """Return the container image of a config, for the machine that compiles; empty if the config has none.
+
+    conda-forge's images are alike but for the machine in their names. A config that conda-smithy wrote for
+    cross-compiling names the right one itself.
+    """
+    machine = _IMAGE_MACHINES.get(config.build_platform)
+    if machine is None:
+        return config.docker_image
+    return _ANVIL.sub(rf"\g<1>{machine}", config.docker_image)
 
 
 def _has_network(environment: Environment) -> bool:

@@ -9,6 +9,7 @@ from rattler import Gateway, RepoDataRecord
 
 from groundwork.errors import PreflightError
 from groundwork.network.channel_logins import Channels
+from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan import solving
 from megabuild.providers.environment import Environment
@@ -21,17 +22,18 @@ class Requirements:
     """The requirements of one environment."""
 
     specs: tuple[str, ...]
+    platform: str  #: of its programs and libraries
     what: str  #: the environment in a message
     #: a run can do without this solution: rattler-build solves other specs, or an extension that cannot be built
     is_optional: bool = False
 
 
 def requirements_of(
-    packages: Iterable[PlannedPackage], own: Iterable[str], *, is_optional: bool = False
+    packages: Iterable[PlannedPackage], own: Iterable[str], platforms: Platforms, *, is_optional: bool = False
 ) -> list[Requirements]:
     """Return the environments of packages, without the packages named ``own``, which no channel has yet."""
     made_here = frozenset(own)
-    found: dict[tuple[str, ...], Requirements] = {}
+    found: dict[tuple[str, tuple[str, ...]], Requirements] = {}
     for package in packages:
         python = [spec for spec in package.host if _name(spec) == _PYTHON]
         needs = {
@@ -47,9 +49,11 @@ def requirements_of(
         for kind, specs in needs.items():
             others = tuple(spec for spec in specs if _name(spec) not in made_here)
             merged = kind in ("test", "run and host")
-            if others and others not in found:
-                found[others] = Requirements(
+            platform = platforms.of(kind)
+            if others and (platform, others) not in found:
+                found[platform, others] = Requirements(
                     specs=others,
+                    platform=platform,
                     what=f"{package.name} {package.build_string}: {kind} environment",
                     is_optional=is_optional or merged,
                 )
@@ -60,9 +64,7 @@ def _name(spec: str) -> str:
     return spec.split()[0]
 
 
-def solve_all(
-    requirements: Sequence[Requirements], given: Environment, platform: str
-) -> Mapping[str, RepoDataRecord]:
+def solve_all(requirements: Sequence[Requirements], given: Environment) -> Mapping[str, RepoDataRecord]:
     """Return the packages of all environments, by URL.
 
     Raises PreflightError: An environment that is not optional has no solution.
@@ -71,13 +73,14 @@ def solve_all(
     channels = Channels(by_priority=given.channels, logins=given.logins)
     gateway = solving.make_gateway(channels)
     packages: dict[str, RepoDataRecord] = {}
-    solved = set[tuple[str, ...]]()
+    solved = set[tuple[str, tuple[str, ...]]]()
     for environment in requirements:
-        if environment.specs in solved:
+        identity = (environment.platform, environment.specs)
+        if identity in solved:
             continue
-        solved.add(environment.specs)
+        solved.add(identity)
         try:
-            records = _solve(environment, channels, given, platform, gateway)
+            records = _solve(environment, channels, given, gateway)
         except PreflightError:
             if not environment.is_optional:
                 raise
@@ -88,12 +91,12 @@ def solve_all(
 
 
 def _solve(
-    environment: Requirements, channels: Channels, given: Environment, platform: str, gateway: Gateway
+    environment: Requirements, channels: Channels, given: Environment, gateway: Gateway
 ) -> list[RepoDataRecord]:
     return solving.solved(
         environment.specs,
         channels,
-        platform,
+        environment.platform,
         virtual=given.virtual_packages,
         what=environment.what,
         remedy="change the requirement in the recipe, or build another config",

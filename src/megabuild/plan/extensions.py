@@ -106,7 +106,7 @@ class ExtensionPlanner:
         rendered = self._tasks(environment.overrides)
         own = {package.name for package in _packages_of(rendered)}
         own.update(item.package.name for item in pytorch)
-        solver = Solver(environment, config.platform, own)
+        solver = Solver(environment, config.platforms, own)
         index = PygIndex(self.options.pyg_index or PYG_INDEX)
         needs = _needs(rendered)
         tasks = []
@@ -247,7 +247,7 @@ def render_tasks(config: Config, extension: str, recipe: Path, overrides: Overri
 def _items_by_python(config: Config, recipe: Path, values: Overrides) -> dict[str | None, list[PlanItem]]:
     """Render a recipe's packages, by Python; by None if a package serves all Pythons."""
     items = defaultdict[str | None, list[PlanItem]](list)
-    for package in render(config, recipe, overrides=values):
+    for package in render(config, recipe, overrides=values, build_platform=config.build_platform):
         if not package.skipped:
             serves_one = _PER_PYTHON.search(package.build_string)
             items[package.python if serves_one else None].append(PlanItem(package=package))

@@ -54,6 +54,7 @@ class StagingInputs(Key):
     """Everything that one compile of libtorch depends on; hashes are short."""
 
     place: str  #: the isolation, and the path of the tree in it: objects contain paths
+    cross_from: str  #: platform of the machine that compiles for another one; empty for its own
     variant: Mapping[str, str]  #: values of the config that the staging uses, by key, without those below
     release: Mapping[str, str]  #: those that name PyTorch's source; no compiler sees them
     pins: Mapping[str, str]  #: those that only choose versions of packages
@@ -70,6 +71,8 @@ class StagingInputs(Key):
     def fingerprint(self) -> Fingerprint:
         """The facts by kind, under names for people."""
         compilers = {"place": self.place}
+        if self.cross_from:
+            compilers["compiling platform"] = self.cross_from
         # their effect on objects is visible to ninja as a command line, or is a package or variant below
         source = {"recipe": self.recipe}
         compilers |= {f"variant {key}": value for key, value in self.variant.items()}
@@ -140,8 +143,10 @@ def staging_inputs(
         release = {key: values.pop(key) for key in _KEYS_OF_RELEASE if key in values}
         pins = {key: values.pop(key) for key in sorted(part.pins(values, options.recipes))}
 
+    platforms = options.config.platforms
+
     def solve(specs: Sequence[str], kind: str) -> Mapping[str, str]:
-        platform = options.config.platform
+        platform = platforms.of(kind)
         packages = dict(solving.environment(specs, environment, platform, f"staging: {kind} environment"))
         for name in packages.keys() & environment.of_root.keys():
             version = packages[name].split()[0]
@@ -150,6 +155,7 @@ def staging_inputs(
 
     return StagingInputs(
         place=_place(options, isolation),
+        cross_from=platforms.build if platforms.is_cross else "",
         variant=values,
         release=release,
         pins=pins,

@@ -19,6 +19,7 @@ from groundwork.errors import IntegrityError, ProviderError
 from groundwork.keys import Key
 from groundwork.network.channel_logins import Channels
 from groundwork.text import counted
+from megabuild.configs.platforms import Platforms
 from megabuild.plan import environment_record, solving
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
 from megabuild.providers.environment import Environment
@@ -45,11 +46,11 @@ class KeptIndex(Key):
 
 @dataclass(frozen=True, kw_only=True)
 class KeptPlace:
-    """The folders and the platform of kept channels."""
+    """The folders and the platforms of kept channels."""
 
     cache: Path
     unpacked: Path  #: rattler-build's packages of the config, unpacked
-    platform: str
+    platforms: Platforms
 
 
 def keep_channels(record: EnvironmentRecord, given: Environment, place: KeptPlace) -> tuple[Channel, ...]:
@@ -62,7 +63,7 @@ def keep_channels(record: EnvironmentRecord, given: Environment, place: KeptPlac
     """
     if len(record.channels) != len(given.channels):
         raise ProviderError(_other_channels(record, given))
-    on_servers = _listed_on_servers(record, given, place.platform)
+    on_servers = _listed_on_servers(record, given, place.platforms)
     kept = []
     for recorded, channel, listed in zip(record.channels, given.channels, on_servers, strict=True):
         packages = [package for package in record.packages if package.channel == recorded.address]
@@ -83,14 +84,14 @@ def _other_channels(record: EnvironmentRecord, given: Environment) -> str:
 
 
 def _listed_on_servers(
-    record: EnvironmentRecord, given: Environment, platform: str
+    record: EnvironmentRecord, given: Environment, platforms: Platforms
 ) -> Sequence[frozenset[tuple[str, str]]]:
     """Return file names and hashes in the channels on servers; nothing for those in folders."""
     if all(channel.folder is not None for channel in given.channels):
         return [frozenset()] * len(given.channels)
     names = sorted({package.name for package in record.packages})
     channels = Channels(by_priority=given.channels, logins=given.logins)
-    return solving.list_packages(names, channels, platform)
+    return solving.list_packages(names, channels, platforms)
 
 
 def _is_made_here(channel: Channel) -> bool:
@@ -120,7 +121,7 @@ def _made_here(
 
 def _linked(channel: Channel, source: Path, packages: Sequence[RecordedPackage], place: KeptPlace) -> Channel:
     """Return a channel with links to packages of a folder."""
-    index = KeptIndex(address=channel.address, documents=_documents(packages, place.platform))
+    index = KeptIndex(address=channel.address, documents=_documents(packages, place.platforms))
     folder = _write(index, place)
     gone = []
     for package in packages:
@@ -170,7 +171,7 @@ def _indexed(
     recorded: RecordedChannel, channel: Channel, packages: Sequence[RecordedPackage], place: KeptPlace
 ) -> Channel:
     """Return a channel on a server, whose index has these packages only."""
-    documents = _documents(packages, place.platform)
+    documents = _documents(packages, place.platforms)
     for package in packages:
         base = package.url.removesuffix(package.file_name)
         if base.startswith(recorded.address):  # the server may have another address now
@@ -186,14 +187,14 @@ def _damaged(message: str) -> IntegrityError:
     return IntegrityError(message, f"delete {environment_record.NAME} in the config's folder, then run again")
 
 
-def _documents(packages: Iterable[RecordedPackage], platform: str) -> dict[str, dict[str, Any]]:
+def _documents(packages: Iterable[RecordedPackage], platforms: Platforms) -> dict[str, dict[str, Any]]:
     """Return the index of each subdir; raises IntegrityError for a package of another platform."""
     documents: dict[str, dict[str, Any]] = {}
-    for subdir in (platform, "noarch"):
+    for subdir in platforms.subdirs:
         documents[subdir] = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": {}}
     for package in packages:
         if package.subdir not in documents:
-            raise _damaged(f"{package.url}: not a package for {platform}")
+            raise _damaged(f"{package.url}: not a package for {platforms.target}")
         kind = "packages.conda" if package.file_name.endswith(".conda") else "packages"
         documents[package.subdir][kind][package.file_name] = dict(package.entry)
     return documents

@@ -88,7 +88,11 @@ def requirements(plan: Plan) -> list[Requirements]:
     for task in plan.extensions:
         extensions += task.packages
     own = {package.name for package in (*packages, *extensions)}
-    return [*requirements_of(packages, own), *requirements_of(extensions, own, is_optional=True)]
+    platforms = plan.options.config.platforms
+    return [
+        *requirements_of(packages, own, platforms),
+        *requirements_of(extensions, own, platforms, is_optional=True),
+    ]
 
 
 def _of_further_pythons(plan: Plan) -> list[Requirements]:
@@ -96,9 +100,9 @@ def _of_further_pythons(plan: Plan) -> list[Requirements]:
     config = plan.options.config
     overrides = dict(plan.environment.overrides)
     overrides.pop("python", None)
-    packages = render(config, plan.options.recipe, overrides=overrides)
+    packages = render(config, plan.options.recipe, overrides=overrides, build_platform=config.build_platform)
     own = {package.name for package in packages}
-    return requirements_of(packages, own, is_optional=True)
+    return requirements_of(packages, own, config.platforms, is_optional=True)
 
 
 def describe(
@@ -110,12 +114,11 @@ def describe(
     Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
     """
     needed = requirements(plan)
-    platform = options.config.platform
-    kept = solve_all(needed, plan.environment, platform)
+    kept = solve_all(needed, plan.environment)
     newer: tuple[NewerPackage, ...] = ()
     unknown = ""
     try:
-        newer = compare(kept.values(), solve_all(needed, newest, platform).values())
+        newer = compare(kept.values(), solve_all(needed, newest).values())
     except PreflightError as error:
         unknown = error.message
     return KeptEnvironments(
@@ -197,7 +200,7 @@ def keep_record(plan: Plan) -> None:
         return
     planned = time.time()
     needed = [*requirements(plan), *_of_further_pythons(plan)]
-    records = solve_all(needed, plan.environment, plan.options.config.platform)
+    records = solve_all(needed, plan.environment)
     channels = plan.environment.channels
     addresses = {channel.url.rstrip("/"): channel.address for channel in channels}
     record = EnvironmentRecord(

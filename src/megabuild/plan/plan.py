@@ -127,6 +127,7 @@ class Plan:
     without_effect: tuple[str, ...] = ()
     #: isolation of the builds, or the error that prevents them
     isolation: Isolation | IsolationError = field(default_factory=Host)
+    untested: str = ""  #: why this machine cannot test the packages, or empty
     date: int = OLDEST_IN_ZIP  #: date of the files in packages, in seconds since 1970
     extensions: tuple[Task, ...] = ()  #: PyTorch Geometric's extensions, sorted by name
     no_extensions: str = ""  #: why there are none

@@ -22,7 +22,7 @@ from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan import fingerprint, kept_environments, solving, tree_reuse
-from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable
+from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable, why_untested
 from megabuild.plan.environment_record import EnvironmentRecord
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.kept_channels import KeptPlace, keep_channels
@@ -160,7 +160,7 @@ class _Draft:
         place = KeptPlace(
             cache=options.cache,
             unpacked=options.unpacked_folder(usable),
-            platform=options.config.platform,
+            platforms=options.config.platforms,
         )
         channels = keep_channels(record, given, place)
         # kept channels are complete
@@ -192,6 +192,7 @@ class _Draft:
             environment=environment,
             isolation=isolation,
             staging=staged,
+            untested=why_untested(options.config, isolation),
             without_effect=adopted.without_effect,
             date=self.date,
             extensions=self.extensions.plan(environment, items, self.report),
@@ -273,7 +274,7 @@ def _narrow(
             reasons[python] = environment.left_out.get(python, unknown)
     if not options.pythons:  # an incomplete migration to free threading must not stop the other Pythons
         rendered = render_recipe(options, overrides)
-        reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platform)
+        reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platforms)
     return _leave_out(options, overrides, reasons)
 
 
@@ -313,4 +314,5 @@ def _no_python(config: Config, left_out: Mapping[str, str], possible: Sequence[s
 
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
     """Render the recipe's packages, including those that it skips."""
-    return render(options.config, options.recipe, overrides=overrides)
+    config = options.config
+    return render(config, options.recipe, overrides=overrides, build_platform=config.build_platform)

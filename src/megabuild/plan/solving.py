@@ -17,6 +17,7 @@ from groundwork.channel_folder import package_keys
 from groundwork.errors import MegabuildError, PreflightError, UsageError, of_text
 from groundwork.network.channel_logins import Channels, rattler_client
 from groundwork.user_folders import cache_folder
+from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
@@ -94,7 +95,7 @@ def make_gateway(channels: Channels) -> Gateway:
 
 
 def list_packages(
-    names: Sequence[str], channels: Channels, platform: str
+    names: Sequence[str], channels: Channels, platforms: Platforms
 ) -> list[frozenset[tuple[str, str]]]:
     """Return the packages of these names in each channel, as file name and sha256.
 
@@ -103,12 +104,12 @@ def list_packages(
     gateway = make_gateway(channels)
     found = []
     for channel in channels.by_priority:
-        subdirs: Any = [platform, "noarch"]  # typed as a literal of all platforms
+        subdirs: Any = list(platforms.subdirs)  # typed as a literal of all platforms
         query = gateway.query([rattler.Channel(channel.url)], subdirs, names, recursive=False)
         try:
             answers = asyncio.run(query)
         except GatewayError as error:
-            raise _fault_of_channel(error, channels, platform) from error
+            raise _fault_of_channel(error, channels, platforms.target) from error
         listed = set[tuple[str, str]]()
         for records in answers:
             for record in records:
@@ -146,11 +147,11 @@ class Solver:
     `own`: names of packages that the run itself makes, which no channel has yet.
     """
 
-    def __init__(self, given: Environment, platform: str, own: Collection[str]) -> None:
+    def __init__(self, given: Environment, platforms: Platforms, own: Collection[str]) -> None:
         self._given = given
-        self._platform = platform
+        self._platforms = platforms
         self._own = own
-        self._lines: dict[tuple[str, ...], list[str]] = {}
+        self._lines: dict[tuple[str, tuple[str, ...]], list[str]] = {}
 
     def built_with(self, package: PlannedPackage) -> list[str]:
         """Solve all environments of a package; return a line for each package of its build and host environments.
@@ -183,11 +184,12 @@ class Solver:
         """Solve one environment unless it is known; return a line for each of its packages."""
         if not specs:
             return []
-        if specs not in self._lines:
+        platform = self._platforms.of(kind)
+        if (platform, specs) not in self._lines:
             what = f"{package.name} {package.build_string}: {kind} environment"
-            packages = environment(specs, self._given, self._platform, what)
-            self._lines[specs] = [f"{kind} {name} {build}" for name, build in packages.items()]
-        return self._lines[specs]
+            packages = environment(specs, self._given, platform, what)
+            self._lines[platform, specs] = [f"{kind} {name} {build}" for name, build in packages.items()]
+        return self._lines[platform, specs]
 
 
 def _name(spec: str) -> str:
@@ -195,10 +197,10 @@ def _name(spec: str) -> str:
 
 
 def free_threaded_gaps(
-    packages: Sequence[PlannedPackage], given: Environment, platform: str
+    packages: Sequence[PlannedPackage], given: Environment, platforms: Platforms
 ) -> dict[str, str]:
     """Return the free-threaded Pythons with an unsolvable environment, and the solver's error for each."""
-    solver = Solver(given, platform, {package.name for package in packages})
+    solver = Solver(given, platforms, {package.name for package in packages})
     gaps: dict[str, str] = {}
     for package in packages:
         python = package.python or ""

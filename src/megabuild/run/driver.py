@@ -218,6 +218,7 @@ class Driver:
             platform=plan.options.config.platform,
             fingerprints={item.file_name: item.fingerprint for item in plan.all_items},
             seconds=result.seconds,
+            is_tested=not plan.untested,
         )
         self.note_channels()  # published packages are used during the run, and after a kill
         for name in names:
@@ -280,5 +281,6 @@ class Driver:
             swaps=parser.swaps,
             error=error,
             use=install_line(plan, rows),
+            untested=plan.untested,
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )

@@ -110,7 +110,8 @@ def _describe(task: Task, attempt: Attempt, *, planned: Sequence[str]) -> tuple[
         "PYG_WHEEL": f"{sandbox.more['wheel']}/{task.wheel.name}" if task.wheel else "",
         "MAKEFLAGS": "",  # the caller's jobserver does not know this task's share of the jobs; the pool's replaces it
     }
-    return sandbox, make_job(attempt, sandbox, JobPart(planned=planned, env=env), overrides=overrides)
+    part = JobPart(planned=planned, test_built=not plan.untested, env=env)
+    return sandbox, make_job(attempt, sandbox, part, overrides=overrides)
 
 
 def _local_sources(task: Task) -> dict[str, str]:

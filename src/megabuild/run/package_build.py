@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from groundwork import channel_folder, files
@@ -145,12 +145,15 @@ class PackageBuild:
             self._shelf.add(package, self._seconds.get(package.name, 0.0))
 
     def finish(self, outcome: Outcome) -> list[archive.Archive]:
-        """Verify the packages that passed their tests, even if others failed."""
+        """Verify the packages that passed their tests, even if others failed; without tests, all if none failed."""
+        passed: Collection[str] = outcome.passed
+        if self._attempt.run.plan.untested and outcome.ok:
+            passed = self.missing
         finished = self._attempt.state / output_folder.FINISHED
         files.remove(finished)
         archives = []
         for path in channel_folder.package_files(self._out):
-            if path.name in self.missing and path.name in outcome.passed:
+            if path.name in self.missing and path.name in passed:
                 package = self.missing[path.name]
                 self._attempt.row.phase(title(package.name, package.python or "", "normalise"))
                 archives.append(finish(self._attempt, package, path, finished))

@@ -86,6 +86,8 @@ def note_lines(outlook: Outlook) -> list[str]:
         pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
         lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
     lines += [f"{Sign.warning} {note}" for note in (*plan.notes, *stored.notes)]
+    if plan.untested:
+        lines.append(f"{Sign.warning} packages will not be tested: {plan.untested}")
     if plan.kept is not None:
         lines += kept_environments.lines(plan.kept)
     pending = plan.environment.pending
@@ -144,6 +146,8 @@ def _time_line(figures: Estimate, jobs: str) -> str:
 def _headline(plan: Plan) -> str:
     config = plan.options.config
     details = [f"{config.name}: {_verb(plan)} {_product(plan)} for {config.platform}"]
+    if config.platforms.is_cross:
+        details.append(f"compiled on {config.build_platform}")
     if "cuda_compiler_version" in config.variant:
         details.append(f"CUDA {config.cuda_version}" if config.cuda_version else "CPU")
     if plan.compiles_torch and config.blas:
@@ -241,13 +245,14 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
     return {
         "config": config.name,
         "rehearsal": plan.options.rehearse,
-        **to_dict(config, "platform torch_version"),
+        **to_dict(config, "platform build_platform torch_version"),
         "packages": [_item_document(item, progress) for item in plan.items],
         "extensions": {
             "reason": plan.no_extensions,
             "tasks": [_task_document(task, progress) for task in plan.extensions],
         },
         "left_out": dict(plan.left_out),
+        "untested": plan.untested,
         "notes": [*plan.notes, *stored.notes],
         "overrides": {key: list(values) for key, values in plan.environment.overrides.items()},
         "isolation": None if isinstance(isolation, IsolationError) else isolation.name,

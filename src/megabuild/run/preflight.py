@@ -32,7 +32,7 @@ def check(plan: Plan, estimate: Estimate, isolation: Isolation) -> None:
     # without packages that the run itself makes
     packages = [item.package for item in plan.items]
     own = {package.name for package in packages}
-    solver = Solver(plan.environment, plan.options.config.platform, own)
+    solver = Solver(plan.environment, plan.options.config.platforms, own)
     for package in packages:
         solver.built_with(package)
 

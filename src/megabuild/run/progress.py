@@ -34,7 +34,10 @@ class Progress:
         existing = set[str]()
         for item in plan.all_items:
             name = item.file_name
-            if published.is_published(channel, records.get(name), item.fingerprint):
+            record = records.get(name)
+            if record is not None and not record.is_tested and not plan.untested:
+                continue  # its tests can run now
+            if published.is_published(channel, record, item.fingerprint):
                 existing.add(name)
         return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan), stored=stored)
 

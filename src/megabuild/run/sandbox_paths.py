@@ -174,6 +174,7 @@ def make_job(
         recipe=sandbox.recipe,
         output_dir=f"{sandbox.state_inside}/out",
         platform=variant.platform,
+        build_platform=variant.build_platform,
         variant_file=f"{sandbox.state_inside}/{VARIANT}",
         channels=sandbox.channels,
         named=any(item.package.names_channels for item in plan.all_items),

@@ -106,9 +106,10 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     if store is None or not store.writes:
         return
     progress = Progress.read(plan)
+    records = published.records(plan.options.packages)
     try:
         for item in plan.all_items:
-            if item.file_name in progress.existing:
+            if item.file_name in progress.existing and records[item.file_name].is_tested:
                 (path,) = published.paths(plan.options.packages, [item.file_name])
                 key = store_lookup.package_key(plan.options, item)
                 _put_file(store, key, path, item.package.id.label, status)

@@ -103,6 +103,7 @@ class Summary:
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     error: str = ""  #: the run's error, or empty
     use: str = ""  #: command that installs the packages, or empty
+    untested: str = ""  #: why the packages were not tested, or empty
     failures: tuple[FailureDetails, ...] = ()  #: of each failed task
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,6 +128,8 @@ class Summary:
             lines.append(f"the compile for all Pythons took {duration(self.staging_seconds)}")
         if self.error:
             lines.append(f"{Sign.failed} {self.error}")
+        if self.untested:
+            lines.append(f"{Sign.warning} packages not tested: {self.untested}")
         lines += [f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
         if self.use:
             lines += ["to install the packages:", f"  {self.use}"]

@@ -30,6 +30,7 @@ class PublishedPackage:
     sha256: str
     fingerprint: str  #: sha256 over the package's inputs
     seconds: float = 0.0  #: duration of its build script
+    is_tested: bool = True  #: whether its own tests ran and passed
     modified: int = 0  #: mtime in nanoseconds: a plan does not hash a file with this mtime again
 
 
@@ -200,6 +201,7 @@ def publish(
     platform: str,
     fingerprints: Mapping[str, str],
     seconds: Mapping[str, float],
+    is_tested: bool = True,
 ) -> dict[str, PublishedPackage]:
     """Move verified packages into the channel and index it; return all published packages by file name.
 
@@ -226,6 +228,7 @@ def publish(
             modified=target.stat().st_mtime_ns,
             fingerprint=fingerprints[name],
             seconds=round(seconds.get(name, 0.0), 1),
+            is_tested=is_tested,
         )
     channel_folder.index(channel, platform)
     channel.parent.chmod(0o755)

@@ -1,0 +1,90 @@
+"""The platforms of a build: of the machine that compiles, and of the packages; ``conda-forge.yml`` names the first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from groundwork.errors import ConfigError
+from groundwork.files import read_text
+
+SETTINGS_FILE = "conda-forge.yml"
+
+_KEY = "build_platform"
+_PLATFORM = re.compile(r"(linux|osx|win)_\w+")
+_LARGEST = 10_000_000  # bytes; a feedstock's settings have some thousand
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platforms:
+    """Conda's platforms of a build, such as ``linux-64``."""
+
+    build: str  #: of the machine that compiles, and of the programs in build environments
+    target: str  #: of the packages, and of the libraries in host environments
+
+    @classmethod
+    def native(cls, platform: str) -> Platforms:
+        """Return the platforms of a build whose packages are for the machine that compiles them."""
+        return cls(build=platform, target=platform)
+
+    @property
+    def is_cross(self) -> bool:
+        """Whether the packages are for another platform than the machine's that compiles them."""
+        return self.build != self.target
+
+    @property
+    def subdirs(self) -> tuple[str, ...]:
+        """The subdirs of channels with packages for the build, each once."""
+        return tuple(dict.fromkeys((self.target, self.build, "noarch")))
+
+    def of(self, kind: str) -> str:
+        """Return the platform of an environment: ``build``, ``staging build``, ``host``, ``run`` or ``test``."""
+        if kind.split()[-1] == "build":
+            return self.build
+        return self.target
+
+
+def choose_build_platform(root: Path, platform: str, machine: str) -> str:
+    """Return the platform of the machine that compiles for ``platform`` in the repository or feedstock ``root``.
+
+    A ``machine`` compiles for its own platform whatever ``conda-forge.yml`` says, as with conda-smithy's
+    ``build-locally.py``. For another platform, its ``build_platform`` decides; default: the platform itself.
+
+    Raises ConfigError: conda-forge.yml cannot be read, or the value is not a platform.
+    """
+    if platform == machine:
+        return platform
+    path = root / SETTINGS_FILE
+    written = _read_settings(path).get(_KEY)
+    if written is None:
+        return platform
+    name = None
+    if isinstance(written, dict):
+        name = written.get(platform.replace("-", "_"), platform.replace("-", "_"))
+    if not isinstance(name, str) or not _PLATFORM.fullmatch(name):
+        raise ConfigError(f"{path}: {_KEY} has no platform for {platform}", "write: linux_aarch64: linux_64")
+    return name.replace("_", "-")
+
+
+def _read_settings(path: Path) -> dict[object, object]:
+    """Return the keys of conda-forge.yml; none if there is no such file.
+
+    Raises ConfigError: It is not YAML with keys. The message does not quote it, since it may be a link to another file.
+    """
+    try:
+        content = YAML(typ="safe", pure=True).load(read_text(path, most=_LARGEST))
+    except FileNotFoundError:
+        return {}
+    except (OSError, YAMLError, UnicodeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read as YAML", "correct the file") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(
+            f"{path}: has no keys", "write lines such as: build_platform: {linux_aarch64: linux_64}"
+        )
+    return content

@@ -1,0 +1,159 @@
+"""The platform that compiles a config: this machine's own, or the one that conda-forge.yml names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groundwork.errors import ConfigError
+from megabuild.configs import config as configs
+from megabuild.configs.config import Config, available, load, recipe_of
+from megabuild.configs.platforms import Platforms, choose_build_platform
+from megabuild.configs.render import render
+from megabuild.plan import solving
+from megabuild.plan.choose_isolation import image_of
+from megabuild.plan.environment_packages import requirements_of
+from megabuild.providers.environment import Environment
+
+#: The used variant of torchvision-feedstock 989aae3, its CUDA config for aarch64 and Python 3.11.
+TORCHVISION = {
+    "c_compiler": "gcc", "c_compiler_version": "14", "c_stdlib": "sysroot", "c_stdlib_version": "2.17",
+    "channel_sources": "conda-forge", "channel_targets": "conda-forge main", "cuda_compiler": "cuda-nvcc",
+    "cuda_compiler_version": "12.9", "cudnn": "9", "cxx_compiler": "gxx", "cxx_compiler_version": "14", "giflib": "5.2",
+    "libjpeg_turbo": "3", "libpng": "1.6", "libtorch": "2.7", "libwebp": "1", "python": "3.11.* *_cpython",
+    "pytorch": "2.7", "target_platform": "linux-aarch64",
+}  # fmt: skip
+#: As conda-forge has it (conda-forge-repodata-patches-feedstock#1135).
+PUBLISHED = "torchvision-0.24.0-cuda129_py311_h02b8398_0.conda"
+RECIPE = """\
+schema_version: 1
+package:
+  name: torchvision
+  version: 0.24.0
+build:
+  number: 0
+  string: cuda129_py311_h${{ hash }}_0
+  variant:
+    use_keys: [KEYS]
+requirements:
+  build:
+    - if: build_platform != target_platform
+      then: cross-python_${{ target_platform }}
+  host:
+    - zlib
+  run:
+    - png
+about:
+  license: BSD-3-Clause
+"""
+SETTINGS = "build_platform:\n  linux_aarch64: linux_64\n  osx_arm64: osx_64\n"
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configs, "machine_platform", lambda: "linux-64")
+
+
+def feedstock(root: Path, settings: str = SETTINGS) -> Config:
+    (root / ".ci_support").mkdir()
+    (root / "recipe").mkdir()
+    (root / "conda-forge.yml").write_text(settings)
+    keys = ", ".join(TORCHVISION)
+    (root / "recipe" / "recipe.yaml").write_text(RECIPE.replace("KEYS", keys))
+    lines = [f"{key}: ['{value}']\n" for key, value in TORCHVISION.items()]
+    (root / ".ci_support" / "linux_aarch64_.yaml").write_text("".join(lines))
+    return load(root, "linux_aarch64_")
+
+
+def test_a_cross_compiled_package_has_the_name_that_conda_forge_has_published(tmp_path: Path) -> None:
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
+    assert package.file_name == PUBLISHED
+    (native,) = render(made, recipe_of(tmp_path, made))
+    assert "hf7a0ce6" in native.file_name
+
+
+@pytest.mark.parametrize(
+    ("settings", "machine", "expected"),
+    [
+        (SETTINGS, "linux-64", "linux-64"),
+        (SETTINGS, "osx-arm64", "linux-64"),
+        (SETTINGS, "linux-aarch64", "linux-aarch64"),
+        ("", "linux-64", "linux-aarch64"),
+        ("build_platform: {osx_arm64: osx_64}\n", "linux-64", "linux-aarch64"),
+        ("build_platform: {linux_aarch64: linux_aarch64}\n", "linux-64", "linux-aarch64"),
+        ("build_platform:\n", "linux-64", "linux-aarch64"),
+    ],
+)
+def test_a_machine_compiles_for_itself_and_for_another_one_as_conda_forge_yml_says(
+    settings: str, machine: str, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "conda-forge.yml").write_text(settings)
+    assert choose_build_platform(tmp_path, "linux-aarch64", machine) == expected
+
+
+def test_without_conda_forge_yml_a_build_is_native(tmp_path: Path) -> None:
+    assert choose_build_platform(tmp_path, "linux-aarch64", "linux-64") == "linux-aarch64"
+
+
+@pytest.mark.parametrize(
+    "text", ["build_platform: [a", "- a\n", "build_platform: 1\n", "build_platform: {linux_aarch64: [x]}\n"]
+)
+def test_a_damaged_conda_forge_yml_is_named_and_not_quoted(text: str, tmp_path: Path) -> None:
+    (tmp_path / "conda-forge.yml").write_text(f"{text}# secret\n")
+    with pytest.raises(ConfigError, match=r"conda-forge\.yml") as refused:
+        choose_build_platform(tmp_path, "linux-aarch64", "linux-64")
+    assert "secret" not in str(refused.value)
+
+
+def test_this_repositorys_configs_for_arm_are_cross_compiled_but_for_unpacked_wheels(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in available(repository):
+        made = load(repository, name)
+        crosses = made.platform == "linux-aarch64" and made.provider != "wheel"
+        assert (made.build_platform == "linux-64") == (crosses or made.platform == "linux-64"), name
+    monkeypatch.setattr(configs, "machine_platform", lambda: "linux-aarch64")
+    assert load(repository, "linux_aarch64_cpu").platforms == Platforms.native("linux-aarch64")
+
+
+def test_a_cross_build_runs_in_the_image_of_the_machine_that_compiles(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "/linux-anvil-x86_64:" in image_of(load(repository, "linux_aarch64_cpu"))
+    assert "/linux-anvil-x86_64:" in image_of(load(repository, "linux_64_cpu"))
+    monkeypatch.setattr(configs, "machine_platform", lambda: "linux-aarch64")
+    assert "/linux-anvil-aarch64:" in image_of(load(repository, "linux_aarch64_cpu"))
+
+
+def test_build_environments_are_solved_for_the_machine_and_all_others_for_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
+    solved: dict[str, str] = {}
+
+    def solve(specs: tuple[str, ...], given: Environment, platform: str, what: str) -> dict[str, str]:
+        solved[what.split(": ")[1]] = platform
+        return {}
+
+    monkeypatch.setattr(solving, "environment", solve)
+    channel = solving.Solver(Environment(channels=(), pythons=()), made.platforms, own=())
+    channel._given = Environment(channels=(None,), pythons=())  # type: ignore[arg-type]
+    channel.built_with(package)
+    expected = {"build": "linux-64", "host": "linux-aarch64", "run": "linux-aarch64"}
+    assert solved == {f"{kind} environment": platform for kind, platform in expected.items()}
+    needed = requirements_of([package], (), made.platforms)
+    assert {each.what.split(": ")[1].split()[0]: each.platform for each in needed} == expected
+
+
+def test_a_requirement_of_both_environments_is_solved_for_both_platforms(tmp_path: Path) -> None:
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), overrides={}, build_platform=made.build_platform)
+    same = type(package)(**{**package.__dict__, "build": ("zlib",), "host": ("zlib",), "run": ()})
+    needed = requirements_of([same], (), made.platforms)
+    assert [(each.specs, each.platform) for each in needed] == [
+        (("zlib",), "linux-64"),
+        (("zlib",), "linux-aarch64"),
+    ]

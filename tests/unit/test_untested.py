@@ -1,0 +1,48 @@
+"""Packages whose tests this machine cannot run: built and published, with a word, and tested as soon as that can be."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny import Tiny
+
+from groundwork.machine import machine_platform
+from megabuild.plan import planning
+from megabuild.run.plan_report import plan_document, plan_lines
+from megabuild.store import server
+from megabuild.store.published import records
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+
+REASON = "programs for linux-aarch64 do not run on this machine"
+
+
+def test_untested_packages_are_published_named_and_tested_later(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    monkeypatch.setenv(server.STORE, str(store))
+    monkeypatch.setenv(server.WRITES, "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "why_untested", lambda config, isolation: REASON)
+        outlook = tiny.outlook()
+        assert f"! packages will not be tested: {REASON}" in plan_lines(outlook)
+        assert plan_document(outlook)["untested"] == REASON
+        summary = tiny.run()
+        assert summary.ok
+        assert not [text for text in tiny.sentences() if ": tested in" in text]
+        assert f"! packages not tested: {REASON}" in summary.result().lines
+        assert summary.to_dict()["untested"] == REASON
+        published = records(tiny.options().packages)
+        assert [record.is_tested for record in published.values()] == [False] * 3
+        assert not list(store.glob("**/packages/**/*.conda")), "other machines get tested packages only"
+        assert [row.status for row in tiny.run().packages] == ["skipped"] * 3
+    again = tiny.run()
+    assert len([text for text in tiny.sentences() if ": tested in" in text]) == 3
+    assert (again.ok, again.untested, again.staging) == (True, "", "reuse")
+    assert all(record.is_tested for record in records(tiny.options().packages).values())
+    shutil.rmtree(tiny.output)
+    assert tiny.run().ok
+    assert not [text for text in tiny.sentences() if ": built" in text], "from the store"

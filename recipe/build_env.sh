@@ -11,10 +11,10 @@ export NINJA_STATUS='[%f/%t %es] '
 export PYTHONDONTWRITEBYTECODE=1  # a new .pyc of a host package would be packed into ours
 export PYTHONHASHSEED=0  # makes pip's byte code reproducible: Python 3.10 writes sets in the order of their hashes
 export PYTHON="${PYTHON:-$PREFIX/bin/python}"
-# Runs the recipe's scripts and PyTorch's code generators. When Debian's root compiles for another processor, $PYTHON is a
-# program of that processor, and slow.
-script_python="$PYTHON"
-if [[ "$provider" == "debian" && "${CMAKE_ARGS:-}" == *-DCMAKE_SYSTEM_NAME=* ]]; then script_python=/usr/bin/python3; fi
+# Set if the compiled programs are for another machine. $PYTHON runs in any case: cross-python_* makes it this machine's, with
+# the facts of the other one's.
+is_cross=""
+if [[ "${build_platform:-$target_platform}" != "$target_platform" ]]; then is_cross=yes; fi
 
 # ---- flags: constant over all outputs --------------------------------------------------------------------
 freeze_flags() {
@@ -108,16 +108,19 @@ write_toolchain() {
                 echo "set($name \"${!name}\" CACHE PATH \"where the environment has CUDA\")"
             done
         fi
-        if [[ "${build_platform:-$target_platform}" != "$target_platform" ]]; then
+        if [[ -n "$is_cross" ]]; then
             # the imported target names the host environment's protoc, which cannot run on this machine
-            echo "set(CAFFE2_CUSTOM_PROTOC_EXECUTABLE \"$BUILD_PREFIX/bin/protoc\" CACHE FILEPATH \"protoc that runs here\")"
+            name="$BUILD_PREFIX/bin/protoc"
+            if [[ "$provider" == "debian" ]]; then name=/usr/bin/protoc; fi
+            echo "set(CAFFE2_CUSTOM_PROTOC_EXECUTABLE \"$name\" CACHE FILEPATH \"protoc that runs here\")"
+            # FindPython asks python3.X-config instead of the interpreter, and not every Python has this program
+            name="$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')"
+            echo "set(Python_INCLUDE_DIR \"$name\" CACHE PATH \"Python's headers\")"
         fi
         # PyTorch tests this only in native builds without a named BLAS. If a BLAS returns complex numbers in the other way,
         # complex dot products are 0 or garbage without it.
         echo 'set(BLAS_USE_CBLAS_DOT TRUE CACHE BOOL "complex dot products through CBLAS")'
-        if [[ "$provider" == "debian" ]]; then
-            echo "set(TORCH_GENERATORS_PYTHON \"$script_python\")"
-        elif [[ "$blas_impl" == "generic" ]]; then
+        if [[ "$provider" != "debian" && "$blas_impl" == "generic" ]]; then
             # conda-forge's interface to the installed BLAS is three libraries, none of them called openblas
             name="$PREFIX/lib/lib@${SHLIB_EXT:-.so}"
             echo "set(OpenBLAS_LIB \"${name/@/lapack};${name/@/cblas};${name/@/blas}\" CACHE STRING \"BLAS and LAPACK\")"
@@ -126,7 +129,7 @@ write_toolchain() {
     # an unchanged file keeps its date: a new date would make CMake run again
     if cmp -s "$1.new" "$1"; then rm "$1.new"; else mv "$1.new" "$1"; fi
 }
-if [[ "$provider" != "debian" || "$script_python" != "$PYTHON" ]]; then
+if [[ "$provider" != "debian" || -n "$is_cross" ]]; then
     export CMAKE_TOOLCHAIN_FILE="$TORCH_TREE/conda-toolchain.cmake"
 fi
 export USE_CCACHE=0  # the launchers above name the object cache; PyTorch's search could find another one

@@ -12,8 +12,8 @@ rm -f torch/_*.so functorch/_C*.so
 
 phase swap
 # The swap changes the tree's configuration, to which a later staging run returns.
-"$script_python" "$RECIPE_DIR/swap/cmake_python_swap" keep build configured-with.txt
-"$script_python" "$RECIPE_DIR/swap/cmake_python_swap" apply build --python "$PYTHON"
+"$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" keep build configured-with.txt
+"$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" apply build --python "$PYTHON"
 
 phase python "version=$PY_VER"
 compile_python_side
@@ -22,15 +22,15 @@ phase package
 # libtorch's files (gigabytes with CUDA) are not packed: links to libtorch replace them.
 if [[ "$torch_backend" == "setup.py" ]]; then
     # In steps instead of `pip install .`, in which setuptools copies the whole package twice, packs and unpacks it.
-    "$script_python" "$RECIPE_DIR/share_libtorch.py" take-out build/lib.*/torch "$PREFIX" build/shared-with-libtorch.txt
+    "$PYTHON" "$RECIPE_DIR/share_libtorch.py" take-out build/lib.*/torch "$PREFIX" build/shared-with-libtorch.txt
     "$PYTHON" setup.py bdist_wheel --skip-build
 else
-    "$script_python" "$RECIPE_DIR/share_libtorch.py" list "$installed/torch" "$PREFIX" build/shared-with-libtorch.txt
+    "$PYTHON" "$RECIPE_DIR/share_libtorch.py" list "$installed/torch" "$PREFIX" build/shared-with-libtorch.txt
     "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" wheel . dist --leave-out build/shared-with-libtorch.txt
 fi
 # By name, not by path: pip would record a path of the build machine in direct_url.json.
 # no file of pip may name another target
 PIP_CONFIG_FILE=/dev/null "$PYTHON" -m pip install torch --pre --find-links dist --no-deps --no-index --no-cache-dir \
     --disable-pip-version-check -v
-"$script_python" "$RECIPE_DIR/share_libtorch.py" link "$SP_DIR/torch" "$PREFIX" build/shared-with-libtorch.txt
+"$PYTHON" "$RECIPE_DIR/share_libtorch.py" link "$SP_DIR/torch" "$PREFIX" build/shared-with-libtorch.txt
 clean

@@ -13,24 +13,24 @@ if [[ "$torch_source" != "model" ]]; then
     [[ ! -f "$six" ]] || : >"$six"
     # configs that differ in the BLAS share their objects
     config="$SRC_DIR/aten/src/ATen/Config.h.in"
-    [[ ! -f "$config" || -f "${config%/*}/BlasConfig.h.in" ]] || "$script_python" "$RECIPE_DIR/separate_blas.py" "$SRC_DIR"
+    [[ ! -f "$config" || -f "${config%/*}/BlasConfig.h.in" ]] || "$PYTHON" "$RECIPE_DIR/separate_blas.py" "$SRC_DIR"
 fi
-"$script_python" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
+"$PYTHON" "$RECIPE_DIR/sync_tree.py" "$SRC_DIR" "$TORCH_TREE"
 cd "$TORCH_TREE"
-"$script_python" "$RECIPE_DIR/gather_licences.py" "$TORCH_TREE" "$SRC_DIR/licenses"
+"$PYTHON" "$RECIPE_DIR/gather_licences.py" "$TORCH_TREE" "$SRC_DIR/licenses"
 if [[ "$torch_source" == "debian" ]]; then
     # Debian's source has the schema, but not the header generated from it
-    (cd torch/csrc/jit/serialization && "$script_python" "$RECIPE_DIR/sync_tree.py" \
+    (cd torch/csrc/jit/serialization && "$PYTHON" "$RECIPE_DIR/sync_tree.py" \
         --generate mobile_bytecode_generated.h -- flatc --cpp --gen-mutable --scoped-enums mobile_bytecode.fbs)
 fi
 source "$RECIPE_DIR/backend.sh"
 
 phase configure
 # Swaps have changed the configuration. If it cannot be restored, configured-with.txt is missing.
-[[ ! -d build ]] || "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" return build configured-with.txt || true
+[[ ! -d build ]] || "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" return build configured-with.txt || true
 if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_FILE"; fi
 # Outputs that read files of the environment which changed since are removed; then the tree is configured from scratch.
-"$script_python" "$RECIPE_DIR/tree_inputs" compare build "$installed/torch"
+"$PYTHON" "$RECIPE_DIR/tree_inputs" compare build "$installed/torch"
 # build/configured-with.txt records the settings; it is written last, so that a run after a kill configures again.
 settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \
     | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
@@ -43,18 +43,18 @@ if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
         export HTTP_PROXY=$none HTTPS_PROXY=$none ALL_PROXY=$none NO_PROXY=""
         configure_tree
     )
-    "$script_python" "$RECIPE_DIR/check_staged.py" downloads build
+    "$PYTHON" "$RECIPE_DIR/check_staged.py" downloads build
     if [[ "$torch_optimization" == 0 ]]; then
         # -O0 does not use these instruction sets: without them, the same kernels are not compiled several times
-        "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" set build --new \
+        "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" set build --new \
             CXX_AVX2_FOUND:BOOL=FALSE CXX_AVX512_FOUND:BOOL=FALSE CXX_SVE_FOUND:BOOL=FALSE
-        "$script_python" "$RECIPE_DIR/swap/cmake_python_swap" regenerate build
+        "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" regenerate build
     fi
     echo "$settings" >build/configured-with.txt
 fi
 
 phase compile
-"$script_python" "$RECIPE_DIR/tree_inputs" begin build "$installed/torch"
+"$PYTHON" "$RECIPE_DIR/tree_inputs" begin build "$installed/torch"
 install_tree
 if [[ "$torch_source" == "debian" ]]; then
     # libtorch's headers and torch.compile include them, and users of the packages have no libfmt-dev and libsleef-dev.
@@ -66,18 +66,17 @@ fi
 
 phase check
 if [[ "$target_platform" == linux-* ]]; then
-    "$script_python" "$RECIPE_DIR/check_staged.py" libraries "$installed/torch" "$PREFIX"
+    "$PYTHON" "$RECIPE_DIR/check_staged.py" libraries "$installed/torch" "$PREFIX"
 fi
-# A cross-compiled torch does not run on this machine, except in Debian's root, by emulation.
-if [[ "${build_platform:-$target_platform}" == "$target_platform" || "$script_python" != "$PYTHON" ]]; then
+if [[ -z "$is_cross" ]]; then
     # Both folders, as for "libraries": in the package they are one folder, which RPATHs find only there.
     LD_BIND_NOW=1 LD_LIBRARY_PATH="$PWD/$installed/torch/lib:$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
         "$PYTHON" "$RECIPE_DIR/check_staged.py" import . "$installed/torch"
 fi
 # last: a record of files says that all objects read them
-"$script_python" "$RECIPE_DIR/tree_inputs" record build "$installed/torch"
+"$PYTHON" "$RECIPE_DIR/tree_inputs" record build "$installed/torch"
 
 phase install
 # Not into $PREFIX: the engine would copy it for every output. build_libtorch.sh links these files.
 rm -rf "$TORCH_TREE/libtorch-files"
-"$script_python" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$TORCH_TREE/libtorch-files"
+"$PYTHON" "$RECIPE_DIR/install_libtorch.py" "$TORCH_TREE/$installed" "$TORCH_TREE/libtorch-files"

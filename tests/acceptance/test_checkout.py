@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 import sys
 
 import pytest
@@ -85,6 +87,18 @@ def test_a_plan_names_every_output_of_the_feedstock(checkout: Place) -> None:
 )
 def test_a_debian_config_plans_pytorch_2_6(checkout: Place, command: str) -> None:
     assert "libtorch-2.6.0-" in checkout.run(command).text
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="an ARM machine compiles for ARM natively")
+def test_a_plan_for_arm_says_where_it_is_compiled_and_with_which_pythons(checkout: Place) -> None:
+    command = documented("python3 build-locally.py linux_aarch64_cpu_debian --plan")
+    plan = checkout.run(command)
+    if "none of this machine's Pythons is among Debian's" in plan.text:
+        pytest.skip("this machine has neither Python 3.11 nor 3.13")
+    text = plan.succeeded()
+    assert "builds PyTorch 2.6.0 for linux-aarch64, compiled on linux-64" in text
+    assert re.search(r"\npytorch-2\.6\.0-cpu_generic_py31[13]_", text)
+    assert "Python 3.10, 3.12 left out: for linux-aarch64, Debian's 3.11 (bookworm), 3.13 (trixie) are used" in text
 
 
 @pytest.mark.parametrize(

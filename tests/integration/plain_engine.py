@@ -40,7 +40,7 @@ def names(config: Config, recipes: Sequence[Path], output: Path, *channels: str)
     arguments = {
         "recipes": [str(recipe) for recipe in recipes],
         "target_platform": config.platform,
-        "build_platform": config.platform,
+        "build_platform": config.build_platform,
         "variant_config": [str(config.path)],
         "output_dir": str(output),
         "channel": list(channels) or None,

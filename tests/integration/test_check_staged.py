@@ -125,11 +125,11 @@ def test_the_script_finds_libraries_that_have_no_path_to_one_another_yet(tree: P
     compiled(lib / "libtorch_python.so", MODULE, include, f"-L{lib}", "-lc10", f"-Wl,-rpath,{prefix}/lib")
     phase = (RECIPE / "build_staging.sh").read_text().partition("phase check\n")[2]
     # no ninja compiled this tree
-    script = phase.partition('"$script_python" "$RECIPE_DIR/tree_inputs"')[0]
+    script = phase.partition('"$PYTHON" "$RECIPE_DIR/tree_inputs"')[0]
     assert "check_staged.py" in script
     environ = {
         **os.environ, "RECIPE_DIR": str(RECIPE), "PREFIX": str(prefix), "PYTHON": sys.executable,
-        "script_python": sys.executable, "installed": ".", "target_platform": "linux-64",
+        "is_cross": "", "installed": ".", "target_platform": "linux-64",
     }  # fmt: skip
     done = subprocess.run(["bash", "-euc", script], cwd=tree, env=environ, text=True, capture_output=True)
     said = "::megabuild:: checked libraries\n::megabuild:: checked import\n"

@@ -122,7 +122,7 @@ def latest_log(folder: Path) -> None:
 
 
 def index_of_a_local_channel(folder: Path) -> None:
-    package_store._write_index(folder, [], "linux-64", {})
+    package_store._write_index(folder, [], ("linux-64",), {})
 
 
 def normalised_package(folder: Path) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
 from small_files import write
 
+from groundwork.channel import Channel
 from groundwork.errors import IsolationError
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, load
 from megabuild.isolation import base, emulation
 from megabuild.isolation.base import Host
-from megabuild.plan.choose_isolation import why_untested
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.emulation import Emulator
+from megabuild.plan.choose_isolation import choose_isolation, why_untested
+from megabuild.providers.environment import Environment
 
 #: As binfmt_misc shows an entry.
 ENTRY = """\
@@ -62,10 +68,68 @@ def test_tests_are_left_out_only_if_their_programs_cannot_run(
     arm: Config, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(emulation, "is_registered", lambda platform: False)
-    reason = why_untested(arm, Host())
+    made = Environment(channels=(Channel.of_folder(repository),), pythons=())
+    reason = why_untested(arm, Host(), made)
     assert reason.startswith("programs for linux-aarch64 do not run on this machine")
     assert "qemu-user-static" in reason
-    assert why_untested(arm, IsolationError("x", "y")) == ""
-    assert why_untested(load(repository, "linux_64_cpu"), Host()) == ""
+    assert why_untested(arm, IsolationError("x", "y"), made) == ""
+    assert why_untested(arm, Host(), Environment(channels=(), pythons=())) == "", (
+        "not known before it is made"
+    )
+    assert why_untested(load(repository, "linux_64_cpu"), Host(), made) == ""
     monkeypatch.setattr(emulation, "is_registered", lambda platform: platform == "linux-aarch64")
-    assert why_untested(arm, Host()) == ""
+    assert why_untested(arm, Host(), made) == ""
+
+
+def test_an_emulator_of_one_build_is_registered_in_its_own_namespace(tmp_path: Path) -> None:
+    program = tmp_path / "qemu-aarch64"
+    words = Emulator(program=program, platform="linux-aarch64").before
+    assert words[:2] == ["unshare", "--user"]
+    _, name, kind, _, magic, mask, interpreter, flags = words[-1].split(":")
+    assert (name, kind, interpreter, flags) == ("megabuild", "M", str(program), "F")
+    assert (magic[:16], magic[-8:]) == (r"\x7f\x45\x4c\x46", r"\xb7\x00")
+    assert magic.count("\\") == mask.count("\\") == 20
+
+
+@pytest.mark.parametrize(
+    ("release", "able"), [("6.7.0-1-amd64", True), ("6.6.9", False), ("7.0-x", True), ("5.10.0", False)]
+)
+def test_linux_6_7_has_a_registration_for_each_namespace(
+    release: str, able: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = namedtuple("said", "release")
+    monkeypatch.setattr(os, "uname", lambda: said(release))
+    assert emulation.can_register() == able
+
+
+def test_the_roots_emulator_is_used_if_it_works_and_the_machine_has_none(
+    arm: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Environment(
+        channels=(),
+        pythons=(),
+        root=tmp_path,
+        emulator=tmp_path / "qemu",
+        overrides={"torch_source": ("model",)},
+    )
+    working = {"registered": False, "own": True}
+    monkeypatch.setattr(emulation, "can_register", lambda: True)
+    monkeypatch.setattr(emulation, "is_registered", lambda platform: working["registered"])
+    monkeypatch.setattr(
+        Bubblewrap, "runs", lambda self, platform: working["own"] if self.emulator else working["registered"]
+    )
+
+    def chosen() -> Emulator | None:
+        isolation = choose_isolation(None, arm, made)
+        assert isinstance(isolation, Bubblewrap)
+        assert isolation.root == tmp_path
+        return isolation.emulator
+
+    assert chosen() == Emulator(program=tmp_path / "qemu", platform="linux-aarch64")
+    working["own"] = False
+    assert chosen() is None
+    working.update(own=True, registered=True)
+    assert chosen() is None
+    working["registered"] = False
+    monkeypatch.setattr(emulation, "can_register", lambda: False)
+    assert chosen() is None

@@ -278,7 +278,7 @@ def test_a_local_channel_killed_anywhere_is_missing_or_whole(tmp_path: Path) -> 
         write(path.with_name("record.json"), json.dumps({"sha256": files.sha256(path)}))
 
     def make(folder: Path) -> None:
-        PackageStore(folder).channel(packages, "linux-64")
+        PackageStore(folder).channel(packages, ("linux-64", "noarch"))
 
     for folder in every_stop(here, make):
         store = PackageStore(folder)

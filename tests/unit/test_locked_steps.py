@@ -16,6 +16,7 @@ from conda_wheels import make_wheels, simple_index
 from groundwork import bootstrap, files, interrupts
 from groundwork.errors import UsageError
 from megabuild import cleaning, environments
+from megabuild.configs.platforms import Platforms
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 from megabuild.providers.pypi import download
@@ -90,7 +91,8 @@ def packing(world: World) -> None:
     )  # fmt: skip
     world.patch.setattr(local_channel, "PackageStore", lambda _: store)
     world.watch(download, download=None)
-    request = SimpleNamespace(cache=world.folder, report=None, config=SimpleNamespace(platform="linux-64"))
+    config = SimpleNamespace(platforms=Platforms.native("linux-64"))
+    request = SimpleNamespace(cache=world.folder, report=None, config=config)
     local_channel._pack([], [], cast(Any, request), [])
 
 
@@ -112,7 +114,7 @@ def debian_root(world: World) -> None:
     world.patch.setattr(root, "FileLock", world.lock)
     looked = iter([None, SimpleNamespace(path=world.folder)])
 
-    def read(_: Path) -> Any:
+    def read(*_: object) -> Any:
         found = next(looked)
         if found is not None:
             world.step("found")()

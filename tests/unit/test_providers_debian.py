@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,9 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
-def test_a_config_for_another_processor_is_refused(tmp_path: Path, repository: Path) -> None:
+def test_a_config_that_another_processor_compiles_is_refused(tmp_path: Path, repository: Path) -> None:
     config = load(repository, "linux_aarch64_cpu_debian")
-    request = ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None)
-    with pytest.raises(ProviderError, match="linux-aarch64"):
+    native = replace(config, build_platform=config.platform)
+    request = ProviderRequest(config=native, planned=[], cache=tmp_path, report=lambda _: None)
+    with pytest.raises(ProviderError, match="built on linux-aarch64 only; this machine is linux-64"):
         choose_provider(request).survey()

@@ -108,7 +108,7 @@ def test_build_strings_are_conda_forges(
     interpreter: Interpreter, version: str, free_threaded: bool, ending: str, abi: str
 ) -> None:
     one = replace(interpreter, version=version, free_threaded=free_threaded)
-    python, python_abi = python_package.packages(one, "linux-64")
+    python, python_abi = python_package.packages(one, "linux-64", one)
     assert python.build_string.endswith(ending)
     assert python_abi.build_string == f"8_{abi}"
     number = ".".join(version.split(".")[:2])
@@ -120,15 +120,15 @@ def test_tests_and_caches_are_not_packaged_the_prefix_moves_and_a_changed_file_c
 ) -> None:
     prefix = tmp_path / "new-prefix"
     prefix.mkdir()
-    package = python_package.packages(interpreter, "linux-64")[0]
+    package = python_package.packages(interpreter, "linux-64", interpreter)[0]
     package.fill(prefix)
     library = prefix / "lib" / "python3.12"
     assert sorted(path.name for path in library.iterdir()) == ["os.py", "site-packages"]
     assert (library / "os.py").read_text() == f"prefix = '{package.relocate}'\n"
     assert (prefix / "bin" / "python").resolve() == (prefix / "bin" / "python3.12")
-    assert python_package.packages(interpreter, "linux-64")[0].key == package.key
+    assert python_package.packages(interpreter, "linux-64", interpreter)[0].key == package.key
     (interpreter.stdlib / "os.py").write_text("changed = True\n")
-    assert python_package.packages(interpreter, "linux-64")[0].key != package.key
+    assert python_package.packages(interpreter, "linux-64", interpreter)[0].key != package.key
 
 
 def test_an_rpath_is_seen_where_there_is_one(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ from megabuild.providers.environment import Environment
 from megabuild.providers.local.package import LocalPackage, build
 from megabuild.providers.local.package_store import PackageStore, planned
 
+SUBDIRS = ("linux-64", "noarch")
+
 
 class _Filler:
     """Writes a file and counts how often."""
@@ -157,10 +159,10 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     store, packages, said = PackageStore(tmp_path), [_package(_Filler())], list[object]()
     assert store.whole(packages) is None
     store.ensure(packages, _quiet)
-    made = store.channel(packages, "linux-64")
+    made = store.channel(packages, SUBDIRS)
     file = made / "linux-64" / packages[0].id.file_name
     index, before = made / "linux-64" / "repodata.json", made.stat().st_ino
-    assert (store.whole(packages), store.channel(packages, "linux-64")) == (made, made)
+    assert (store.whole(packages), store.channel(packages, SUBDIRS)) == (made, made)
     assert made.stat().st_ino == before, "not made again"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -168,12 +170,12 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     assert store.whole(packages) is None
     store.ensure(packages, said.append)
     assert ("damaged" in str(said[:1])) == linked
-    assert store.channel(packages, "linux-64") == made
+    assert store.channel(packages, SUBDIRS) == made
     assert listed_hashes(made) == {file.name: sha256(file)}
     assert sha256(file) == sha256(store.path(packages[0]))
     index.write_text(index.read_text()[:-30])
     assert listed_hashes(made) is None
-    store.channel(packages, "linux-64")
+    store.channel(packages, SUBDIRS)
     assert listed_hashes(made) == {file.name: sha256(file)}
 
 
@@ -184,13 +186,13 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     ]
     store = PackageStore(tmp_path / "made")
     store.ensure(packages, _quiet)
-    only_planned = planned(tmp_path / "planned", packages, "linux-64")
+    only_planned = planned(tmp_path / "planned", packages, SUBDIRS)
     assert not list(only_planned.rglob("*.conda"))
     solved = [
         solving.environment(
             ["thing"], Environment(channels=(Channel.of_folder(channel),), pythons=()), "linux-64", "it"
         )
-        for channel in (store.channel(packages, "linux-64"), only_planned)
+        for channel in (store.channel(packages, SUBDIRS), only_planned)
     ]
     assert solved[0] == solved[1]
     assert list(solved[0]) == ["other", "thing"]

@@ -568,3 +568,16 @@ def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree
         word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")
     ]
     assert excluded == ["*.a", "/torch/lib/libc10.so"]
+
+
+def test_a_cross_compiled_tree_agrees_although_cmake_has_asked_for_no_soabi(tmp_path: Path) -> None:
+    def disagreements(version: str, soabi: str) -> list[str]:
+        properties = f"Python;{version.replace('.', ';')};64;<none>;{soabi};abi3;/usr;/usr;/usr;/usr"
+        path = tmp_path / "CMakeCache.txt"
+        path.write_text(f"_Python_INTERPRETER_PROPERTIES:INTERNAL={properties}\n")
+        return list(python_entries.disagreements(load(path), facts("3.11.7")))
+
+    assert disagreements("3.11.7", "") == []
+    assert disagreements("3.11.7", "cpython-311-x86_64-linux-gnu") == []
+    assert len(disagreements("3.11.7", "cpython-312-x86_64-linux-gnu")) == 1
+    assert len(disagreements("3.12.1", "")) == 1

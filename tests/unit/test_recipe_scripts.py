@@ -253,7 +253,7 @@ def staging(repository: Path, tmp_path: Path) -> Path:
     recipe = tmp_path / "recipe"
     script = (repository / "recipe" / "build_staging.sh").read_text()
     write(recipe / "build_staging.sh", script)
-    write(recipe / "build_env.sh", "phase() { :; }\nwrite_toolchain() { :; }\nscript_python=true\n")
+    write(recipe / "build_env.sh", "phase() { :; }\nwrite_toolchain() { :; }\nPYTHON=true\nis_cross=\n")
     functions = "configure_tree() { mkdir -p build; echo >>configured; $CONFIGURE; }\ninstall_tree() { :; }\n"
     write(recipe / "backend.sh", f"{functions}installed=.\n")
     (tmp_path / "tree").mkdir()

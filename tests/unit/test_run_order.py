@@ -114,7 +114,7 @@ def test_channels_and_the_status_name_a_package_only_when_it_is_published(
     monkeypatch.setattr(published, "publish", publish)
     options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
     run = SimpleNamespace(
-        _plan=SimpleNamespace(options=options, all_items=()), _other_archives=lambda names: [other],
+        _plan=SimpleNamespace(options=options, all_items=(), untested=""), _other_archives=lambda names: [other],
         _archives={}, note_channels=lambda: done.append("channels"), _log=SimpleNamespace(write=lambda *_: None),
         status=SimpleNamespace(set_packages=lambda *_: done.append("status")),
     )  # fmt: skip
@@ -343,7 +343,7 @@ def test_each_check_before_a_run_ends_it(failing: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(preflight, "Solver", solver)
     packages = [SimpleNamespace(package=SimpleNamespace(name=name)) for name in ("libtorch", "pytorch")]
-    options = SimpleNamespace(state_inside=lambda _: Path("/x"), config=SimpleNamespace(platform="linux-64"))
+    options = SimpleNamespace(state_inside=lambda _: Path("/x"), config=SimpleNamespace(platforms=None))
     plan = SimpleNamespace(options=options, items=packages, environment=None)
     isolation = SimpleNamespace(check=check("the isolation"))
     with pytest.raises(PreflightError, match=failing):
@@ -659,7 +659,7 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED)]
     monkeypatch.setattr(driver, "package_results", lambda *_: tuple(rows))
     monkeypatch.setattr(driver, "install_line", lambda *_: "")
-    plan = SimpleNamespace(options=SimpleNamespace(run_name="x", packages=tmp_path))
+    plan = SimpleNamespace(options=SimpleNamespace(run_name="x", packages=tmp_path), untested="")
     progress = SimpleNamespace(plan=plan, needs_staging=needs_staging, tree=SimpleNamespace(use=None))
     run = SimpleNamespace(
         _plan=plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,

@@ -26,7 +26,7 @@ def test_untested_packages_are_published_named_and_tested_later(
     monkeypatch.setenv(server.STORE, str(store))
     monkeypatch.setenv(server.WRITES, "1")
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "why_untested", lambda config, isolation: REASON)
+        patch.setattr(planning, "why_untested", lambda config, isolation, environment: REASON)
         outlook = tiny.outlook()
         assert f"! packages will not be tested: {REASON}" in plan_lines(outlook)
         assert plan_document(outlook)["untested"] == REASON

@@ -145,9 +145,11 @@ def executable(cache: CMakeCache, facts: PythonFacts) -> str:
 
 def disagreements(cache: CMakeCache, facts: PythonFacts) -> Iterator[str]:
     """Yield a sentence for each result of a CMake run that differs from the interpreter's own report."""
-    wanted = _FoundPython(version=facts.version, soabi=facts.soabi)
     for package in _NAMES:
         found = _found_python(cache, package)
+        wanted = _FoundPython(version=facts.version, soabi=facts.soabi)
+        if found and not found.soabi:  # CMake does not ask for it if it cross-compiles
+            wanted = _FoundPython(version=facts.version, soabi="")
         if found and found != wanted:
             was = f"{found.version} ({found.soabi})"
             yield f"CMake found Python {was} instead of {facts.version} ({facts.soabi})"

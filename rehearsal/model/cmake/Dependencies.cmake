@@ -1,6 +1,11 @@
 find_package(Threads REQUIRED)
 # the interpreter also generates code; the other components are for the Python side only
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module NumPy)
+if(CMAKE_CROSSCOMPILING AND NOT Python_SOABI)  # as in the recipe's patch for PyTorch
+  execute_process(
+    COMMAND "${Python_EXECUTABLE}" -c "from sysconfig import get_config_var as get; print(get('SOABI'), end='')"
+    OUTPUT_VARIABLE Python_SOABI COMMAND_ERROR_IS_FATAL ANY)
+endif()
 find_package(pybind11 CONFIG REQUIRED)
 add_library(pybind::pybind11 INTERFACE IMPORTED)
 target_include_directories(pybind::pybind11 SYSTEM INTERFACE ${pybind11_INCLUDE_DIRS})

@@ -285,14 +285,17 @@ def _sha256_in(text: str) -> str:
     return match[1].lower()
 
 
-def best_first(files: Iterable[File], python: str) -> list[File]:
-    """Return the wheels that fit a Python ("3.13t"), the newest version first, then the most specific tag."""
+def best_first(files: Iterable[File], python: str, platforms: Sequence[str] = ()) -> list[File]:
+    """Return the wheels that fit a Python ("3.13t"), the newest version first, then the most specific tag.
+
+    ``platforms``: tags of the machine that the wheels are for, the best first; default: this machine's.
+    """
     version = python.removesuffix("t")
     numbers = [int(part) for part in version.split(".")]
-    platforms = list(platform_tags())
-    own = cpython_tags(numbers, abis=[f"cp{python.replace('.', '')}"], platforms=platforms)
+    tags = list(platforms) or list(platform_tags())
+    own = cpython_tags(numbers, abis=[f"cp{python.replace('.', '')}"], platforms=tags)
     interpreter = f"cp{version.replace('.', '')}"
-    shared = compatible_tags(numbers, interpreter=interpreter, platforms=platforms)
+    shared = compatible_tags(numbers, interpreter=interpreter, platforms=tags)
     rank = {tag: number for number, tag in enumerate((*own, *shared))}
 
     def preference(file: File) -> tuple[Version, int]:

@@ -36,6 +36,9 @@ _SET = {"UV_HTTP_CONNECT_TIMEOUT": "5", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIE
         "UV_CREDENTIALS_DIR": os.devnull}  # fmt: skip
 _OPTIONS = ("--quiet", "--color=never", "--no-config", "--no-header", "--format=pylock.toml",
             "--only-binary=:all:", "--index-strategy=unsafe-best-match")  # fmt: skip
+#: Minor versions of glibc 2 that wheels for another machine may need: uv's platforms NAME-unknown-linux-gnu.
+_NEWEST_GLIBC = 28
+_OLDEST_GLIBC = 17
 #: The start of uv's message for requirements without a solution.
 _NO_SOLUTION = "No solution found"
 _WRONG_HASH = "Hash mismatch"
@@ -60,6 +63,9 @@ class Target:
     version: str  #: ``3.12.1``
     executable: Path | None = None  #: None if it is not installed here
     free_threaded: bool = False  #: built without the global interpreter lock
+    machine: str = (
+        ""  #: the processor of another machine that it is for, ``aarch64``; empty for this machine's
+    )
 
     @property
     def python(self) -> str:
@@ -69,10 +75,24 @@ class Target:
             return f"{minor}t"
         return minor
 
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platform tags of wheels for another machine, the best first; none for this machine."""
+        if not self.machine:
+            return ()
+        newest_first = range(_NEWEST_GLIBC, _OLDEST_GLIBC - 1, -1)
+        return (
+            *(f"manylinux_2_{minor}_{self.machine}" for minor in newest_first),
+            f"manylinux2014_{self.machine}",
+            f"linux_{self.machine}",
+        )
 
-def marker_environment(version: str) -> dict[str, str]:
-    """Return the values of environment markers (PEP 508) for CPython ``3.12.1`` on this machine."""
+
+def marker_environment(version: str, machine: str = "") -> dict[str, str]:
+    """Return the values of environment markers (PEP 508) for CPython ``3.12.1``, on this ``machine`` or another one."""
     values = {key: str(value) for key, value in default_environment().items()}
+    if machine:
+        values["platform_machine"] = machine
     values["python_version"] = ".".join(version.split(".")[:2])
     return values | {"implementation_version": version, "python_full_version": version}
 
@@ -115,7 +135,11 @@ def _command(target: Target, cache: Path | None, *, dependencies: bool) -> list[
     uv = shutil.which("uv", path=f"{own_programs}{os.pathsep}{os.environ.get('PATH', '')}")
     if uv is None:
         raise ProviderError("uv is not installed", "run: pip install uv")
-    command = [uv, "pip", "compile", *_OPTIONS, f"--python={target.executable or sys.executable}"]
+    command = [uv, "pip", "compile", *_OPTIONS]
+    if target.machine:
+        command += [f"--python={sys.executable}", f"--python-platform={target.machine}-unknown-linux-gnu"]
+    else:
+        command.append(f"--python={target.executable or sys.executable}")
     if cache:
         command.append(f"--cache-dir={cache}")
     else:
@@ -195,7 +219,7 @@ def _best(offers: Sequence[Mapping[str, Any]], target: Target, where: Configured
         file = linked(url, {})
         if file is not None:
             wheels.append(file)
-    fitting = best_first(wheels, target.python) or wheels
+    fitting = best_first(wheels, target.python, target.platforms) or wheels
     return fitting[0]
 
 

@@ -25,10 +25,14 @@ from pathlib import Path, PurePosixPath
 
 from groundwork.errors import IsolationError, MegabuildError
 from groundwork.user_folders import home_folder
+from megabuild.isolation import emulation
 from megabuild.isolation.base import Isolation, Mount, ask, last_line, require_version
+from megabuild.isolation.emulation import Emulator
 from megabuild.isolation.engine import Engine
 
 _OLDEST = "0.4"
+#: Seconds in which an emulator starts a program, even on a machine that is busy with compiles.
+_EMULATED = 60.0
 _MACHINE = Path("/")
 _ETC = Path("/etc")
 _SYSTEM = re.compile(r"bin|sbin|lib\w*|usr|etc|opt|nix|gnu")
@@ -48,6 +52,7 @@ class Bubblewrap(Isolation):
 
     root: Path  #: Folder that becomes ``/``, read-only.
     network: bool = True  #: Whether the command may use the network.
+    emulator: Emulator | None = None  #: Runs programs of another processor.
     engine: Engine = Engine.BUBBLEWRAP
 
     def check(self) -> None:
@@ -61,6 +66,13 @@ class Bubblewrap(Isolation):
                 "kernel.apparmor_restrict_unprivileged_userns=0), run as root, "
                 "or choose another engine with --engine",
             )
+
+    def runs(self, platform: str) -> bool:
+        """Return whether commands can run the programs of a platform, by the emulator if there is one."""
+        if self.emulator is None or self.emulator.platform != platform:
+            return super().runs(platform)
+        loader = self._command([emulation.LOADERS[platform], "--version"], (), "/", terminal=())
+        return _run(loader, seconds=_EMULATED).returncode == 0
 
     def command(
         self, argv: Sequence[str], *, mounts: Sequence[Mount], env: Mapping[str, str], cwd: str, name: str
@@ -83,6 +95,10 @@ class Bubblewrap(Isolation):
         program = _program()
         command = [program, "--unshare-pid", *terminal, "--die-with-parent", "--cap-drop", "ALL"]
         command += no_user_namespaces(program)
+        before: Sequence[str] = ()
+        if self.emulator is not None:  # as the root user of a namespace: back to the caller's
+            before = self.emulator.before
+            command += ["--unshare-user", "--uid", str(os.getuid()), "--gid", str(os.getgid())]
         if not self.network:
             command.append("--unshare-net")
         command += self._root_options(mounts)
@@ -94,7 +110,7 @@ class Bubblewrap(Isolation):
         for mount in sorted(mounts, key=lambda mount: len(PurePosixPath(mount.target).parts)):
             option = "--bind" if mount.writable else "--ro-bind"
             command += [option, str(mount.source.resolve()), mount.target]
-        return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+        return [*before, *command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
 
     def _root_options(self, mounts: Sequence[Mount]) -> list[str]:
         targets = [PurePosixPath(mount.target) for mount in mounts]
@@ -187,5 +203,5 @@ def _program() -> str:
     return program
 
 
-def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return ask("bubblewrap", command, _REMEDY, env={"PATH": _DEFAULT_PATH})
+def _run(command: Sequence[str], *, seconds: float = 5.0) -> subprocess.CompletedProcess[str]:
+    return ask("bubblewrap", command, _REMEDY, seconds=seconds, env={"PATH": _DEFAULT_PATH})

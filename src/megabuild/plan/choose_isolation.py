@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from groundwork.errors import IsolationError, ProviderError
@@ -17,6 +18,7 @@ from megabuild.isolation import emulation
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.isolation.emulation import Emulator
 from megabuild.isolation.engine import Engine
 from megabuild.plan.options import MODEL, Options
 from megabuild.providers.environment import Environment
@@ -62,9 +64,10 @@ def isolation_of(options: Options, environment: Environment) -> Isolation | Isol
         return isolation
 
 
-def why_untested(config: Config, isolation: Isolation | IsolationError) -> str:
-    """Return why a run cannot test its packages, or an empty string if it can."""
-    if isinstance(isolation, IsolationError) or not config.platforms.is_cross:
+def why_untested(config: Config, isolation: Isolation | IsolationError, environment: Environment) -> str:
+    """Return why a run cannot test its packages, or an empty string if it can, or if that is not known yet."""
+    is_native = not config.platforms.is_cross
+    if isinstance(isolation, IsolationError) or is_native or not environment.channels:
         return ""
     if isolation.runs(config.platform):
         return ""
@@ -101,6 +104,8 @@ def _engines(requested: Engine | None, config: Config, environment: Environment)
     if requested is not None:
         return (requested,)
     rehearses = environment.overrides.get("torch_source") == (MODEL,)
+    if rehearses and config.platforms.is_cross:
+        return (Engine.BUBBLEWRAP,)  # in a root with cross compilers
     if rehearses or not config.build_platform.startswith("linux-"):
         return (Engine.HOST,)
     return provider_of(config).engines
@@ -111,11 +116,23 @@ def _isolation(engine: Engine, config: Config, environment: Environment) -> Isol
         case Engine.HOST:
             return Host()
         case Engine.BUBBLEWRAP:
-            return Bubblewrap(root=environment.root or Path("/"), network=_has_network(environment))
+            return _bubblewrap(config, environment)
         case Engine.DOCKER | Engine.PODMAN:
             return _container(engine, config, environment)
         case never:
             assert_never(never)
+
+
+def _bubblewrap(config: Config, environment: Environment) -> Bubblewrap:
+    """Return bubblewrap for a config; with the environment's emulator, if it works and the machine has none."""
+    plain = Bubblewrap(root=environment.root or Path("/"), network=_has_network(environment))
+    program = environment.emulator
+    if program is None or plain.runs(config.platform) or not emulation.can_register():
+        return plain
+    emulating = replace(plain, emulator=Emulator(program=program, platform=config.platform))
+    if emulating.runs(config.platform):
+        return emulating
+    return plain
 
 
 def _container(engine: Engine, config: Config, environment: Environment) -> Container:

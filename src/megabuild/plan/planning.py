@@ -192,7 +192,7 @@ class _Draft:
             environment=environment,
             isolation=isolation,
             staging=staged,
-            untested=why_untested(options.config, isolation),
+            untested=why_untested(options.config, isolation, environment),
             without_effect=adopted.without_effect,
             date=self.date,
             extensions=self.extensions.plan(environment, items, self.report),

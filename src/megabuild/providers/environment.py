@@ -45,6 +45,9 @@ class Environment:
     pythons: tuple[str, ...]
     #: Root folder to enter for the build (Debian's tree), or None to build on the host or in an image.
     root: Path | None = None
+    emulator: Path | None = (
+        None  #: A static program that runs the programs of the config's platform in `root`.
+    )
     source: Path | None = None  #: PyTorch's source tree or folder of wheels, if the provider has one.
     #: The part of `source` that libtorch is made from, if not all: file names with their sha256.
     staging_source: Mapping[str, str] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,19 @@ class LocalChannel:
     missing: tuple[LocalPackage, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What a channel must have for one platform."""
+
+    platform: str
+    needs: Sequence[str]  #: Requirements; their versions of Python and compilers are ignored.
+    interpreters: Mapping[str, Interpreter]  #: By X.Y(t).
+    toolchain: Toolchain
+    own: Sequence[LocalPackage]  #: Compilers and other packages that are not made from wheels.
+    #: Interpreters that run on this machine, by X.Y(t): they compile modules to byte code.
+    running: Mapping[str, Interpreter]
+
+
 def make(
     request: ProviderRequest,
     needs: Sequence[str],
@@ -58,11 +71,35 @@ def make(
     only: Collection[str] = (),
     any_wheel: bool = False,
 ) -> LocalChannel:
-    """Return the channel that serves ``needs``, from the cache or newly made.
+    """Return the channel that serves ``needs`` on this machine's platform, as :func:`make_of_sides` does.
 
-    Versions of Python and compilers in ``needs`` are ignored: the channel has ``interpreters``, by X.Y(t), and
-    ``toolchain`` (default: this machine's). It also has the ``extra`` packages, and wheels from pip's indexes. A
-    rehearsal's has empty packages for those that this machine cannot provide.
+    The channel has ``interpreters``, by X.Y(t), ``toolchain`` (default: this machine's), and the ``extra`` packages.
+    """
+    platform = request.config.platform
+    compiler = toolchain or probe()
+    side = Side(
+        platform=platform,
+        needs=needs,
+        interpreters=interpreters,
+        toolchain=compiler,
+        own=[*compilers.packages(compiler, platform), *extra],
+        running=interpreters,
+    )
+    return make_of_sides(request, [side], survey=survey, more=more, only=only, any_wheel=any_wheel)
+
+
+def make_of_sides(
+    request: ProviderRequest,
+    sides: Sequence[Side],
+    *,
+    survey: bool,
+    more: Sequence[str] = (),
+    only: Collection[str] = (),
+    any_wheel: bool = False,
+) -> LocalChannel:
+    """Return the channel that serves the needs of all ``sides``, from the cache or newly made.
+
+    It also has wheels from pip's indexes. A rehearsal's has empty packages for those that this machine cannot provide.
     ``more``: further simple indexes (URLs) and folders of wheels.
     ``any_wheel``: use wheels of the same name for packages that the catalogue does not list.
     ``only``: download and pack nothing for other Pythons (empty: all). All other packages stay the same.
@@ -70,51 +107,75 @@ def make(
 
     Raises ProviderError: No compiler, no network, or a requirement that cannot be met.
     """
-    platform = request.config.platform
-    compiler = toolchain or probe()
+    unique: dict[str, LocalPackage] = {}
+    wheels: list[Wheel] = []
+    stand_ins: set[str] = set()
+    by_name: dict[str, None] = {}
+    # all are described before packing, to fail at once without a network
+    for side in sides:
+        described = _describe(request, side, more=more, only=only, any_wheel=any_wheel)
+        unique |= {package.key: package for package in described.packages}
+        wheels += described.wheels
+        stand_ins |= described.stand_ins
+        by_name |= dict.fromkeys(described.by_name)
+    packages = tuple(unique.values())
+    if survey:
+        index = _plan(packages, request)
+    else:
+        index = _Index(path=_pack(packages, wheels, request, more))
+    return LocalChannel(
+        path=index.path,
+        packages=packages,
+        toolchain=sides[-1].toolchain,
+        stand_ins=tuple(sorted(stand_ins)),
+        by_name=tuple(by_name),
+        ready=index.is_ready,
+        missing=index.missing,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Described:
+    """The packages of one side."""
+
+    packages: Sequence[LocalPackage]
+    wheels: Sequence[Wheel]  #: some are made from these
+    stand_ins: Set[str]  #: names of empty ones
+    by_name: Sequence[str]  #: those not in the catalogue, taken from wheels of the same name
+
+
+def _describe(
+    request: ProviderRequest, side: Side, *, more: Sequence[str], only: Collection[str], any_wheel: bool
+) -> _Described:
+    """Describe the packages of one side."""
+    platform = side.platform
     catalogue = table.load()
-    asked = specs.parse(needs)
-    needed = [name for name in interpreters if not only or name in only]
+    asked = specs.parse(side.needs)
+    needed = [name for name in side.interpreters if not only or name in only]
     own: list[LocalPackage] = []
     for name in needed:
-        own += python.packages(interpreters[name], platform)
-    own += compilers.packages(compiler, platform)
-    own += extra
+        own += python.packages(side.interpreters[name], platform, side.running[name])
+    own += side.own
     own += _launchers(catalogue.programs.intersection(asked), platform)
     missing = asked.keys() - {package.name for package in own}
     missing -= {*catalogue.wheels, *catalogue.tools, *catalogue.companions}
     by_name: tuple[str, ...] = ()
     if any_wheel:
-        by_name = lock.with_wheels(missing, catalogue, interpreters.values(), more)
+        by_name = lock.with_wheels(missing, catalogue, side.interpreters.values(), more)
         catalogue = catalogue.with_wheels(by_name)
         missing -= set(by_name)
     if missing:
         if not request.rehearsal:
             raise _not_provided(missing)
         lacking = {name: asked[name] for name in sorted(missing)}
-        own += placeholder_packages.packages(lacking, catalogue.stand_ins, compiler, platform)
-    # before packing, to fail at once without a network
-    wheels = _describe_wheels(request, asked, catalogue, interpreters.values(), more)
+        own += placeholder_packages.packages(lacking, catalogue.stand_ins, side.toolchain, platform)
+    wheels = _describe_wheels(request, side, asked, catalogue, more)
     for package in wheels.packages:
         if not package.python:
             own.append(package)
         elif package.python in needed:
-            own.append(replace(package, interpreter=interpreters[package.python].executable))
-    unique = {package.key: package for package in own}
-    packages = tuple(unique.values())
-    if survey:
-        index = _plan(packages, request)
-    else:
-        index = _Index(path=_pack(packages, wheels.wheels, request, more))
-    return LocalChannel(
-        path=index.path,
-        packages=packages,
-        toolchain=compiler,
-        stand_ins=tuple(sorted(missing)),
-        by_name=by_name,
-        ready=index.is_ready,
-        missing=index.missing,
-    )
+            own.append(replace(package, interpreter=side.running[package.python].executable))
+    return _Described(packages=own, wheels=wheels.wheels, stand_ins=missing, by_name=by_name)
 
 
 def _not_provided(names: Iterable[str]) -> ProviderError:
@@ -140,7 +201,7 @@ def _plan(packages: Sequence[LocalPackage], request: ProviderRequest) -> _Index:
     existing = store.whole(packages)
     if existing is not None:
         return _Index(path=existing, missing=missing)
-    index = planned(folder, packages, request.config.platform)
+    index = planned(folder, packages, request.config.platforms.subdirs)
     return _Index(path=index, is_ready=False, missing=missing)
 
 
@@ -156,7 +217,7 @@ def _pack(
         unpacked = [wheel for wheel in wheels if wheel.sha256 in sources]
         download.download(unpacked, request.cache / "wheels", request.report, more=more)
         store.ensure(packages, request.report, "packing Pythons, compilers and wheels")
-        channel = store.channel(packages, request.config.platform)
+        channel = store.channel(packages, request.config.platforms.subdirs)
         store.clean()
     return channel
 
@@ -169,9 +230,9 @@ class _Wheels:
 
 def _describe_wheels(
     request: ProviderRequest,
+    side: Side,
     asked: Mapping[str, Sequence[MatchSpec]],
     catalogue: Catalogue,
-    interpreters: Collection[Interpreter],
     more: Sequence[str],
 ) -> _Wheels:
     """Resolve the wheels of packages, and describe the packages made from them."""
@@ -187,12 +248,12 @@ def _describe_wheels(
     folder = request.cache / "wheels"
     projects = [catalogue.pypi_name(name) + specs.pip_specifier(asks) for name, asks in needs.items()]
     resolve = partial(lock.resolve, projects, folder=folder / "locks", more=more)
-    locks = list(each(resolve, interpreters, _RESOLVERS))
+    locks = list(each(resolve, side.interpreters.values(), _RESOLVERS))
     wheels = lock.wheels_of(locks)
     # pybind11-abi's version is in a header
     opened = [wheel for wheel in wheels if wheel.name == wheel_to_conda.PYBIND11]
     download.download(opened, folder, request.report, more=more)
-    platform = request.config.platform
+    platform = side.platform
     packages = wheel_to_conda.packages(locks, folder, catalogue, platform)
     packages += wheel_to_conda.other_names(packages, needs, catalogue, platform)
     return _Wheels(wheels=wheels, packages=packages)

@@ -244,14 +244,32 @@ def base_python(config: Config, pythons: Iterable[str]) -> str:
     return usable[-1]
 
 
-def requirements(planned: Iterable[PlannedPackage]) -> list[str]:
+def requirements(planned: Sequence[PlannedPackage]) -> list[str]:
     """Return all requirements of building and testing the packages, except the packages themselves."""
-    chosen = [package for package in planned if not package.skipped]
-    own = {package.name for package in chosen}
+    return sorted({*build_requirements(planned), *host_requirements(planned)})
+
+
+def build_requirements(planned: Sequence[PlannedPackage]) -> list[str]:
+    """Return the requirements of build environments, which have programs for the machine that compiles."""
     needs: set[str] = set()
-    for package in chosen:
-        needs.update(package.staging_build, package.staging_host)
-        needs.update(package.build, package.host, package.run, package.test)
+    for package in planned:
+        if not package.skipped:
+            needs.update(package.staging_build, package.build)
+    return _of_others(needs, planned)
+
+
+def host_requirements(planned: Sequence[PlannedPackage]) -> list[str]:
+    """Return the requirements of all other environments, which are for the packages' platform."""
+    needs: set[str] = set()
+    for package in planned:
+        if not package.skipped:
+            needs.update(package.staging_host, package.host, package.run, package.test)
+    return _of_others(needs, planned)
+
+
+def _of_others(needs: Iterable[str], planned: Iterable[PlannedPackage]) -> list[str]:
+    """Return the needs that the packages themselves do not meet, sorted."""
+    own = {package.name for package in planned if not package.skipped}
     return sorted(need for need in needs if _name(need) not in own)
 
 

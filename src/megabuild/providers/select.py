@@ -5,6 +5,7 @@ from __future__ import annotations
 from megabuild.configs.config import Config
 from megabuild.configs.provider_name import ProviderName
 from megabuild.providers.conda_forge.provider import CondaForgeProvider
+from megabuild.providers.debian.cross import CrossDebianProvider
 from megabuild.providers.debian.provider import DebianProvider
 from megabuild.providers.environment import ProviderRequest
 from megabuild.providers.machine.provider import MachineProvider
@@ -25,7 +26,13 @@ def provider_of(config: Config) -> type[Provider]:
 
 
 def choose_provider(request: ProviderRequest) -> Provider:
-    """Return the provider for a run; a rehearsal has the local one, with empty stand-in packages."""
+    """Return the provider for a run; a rehearsal has the local one, with empty stand-in packages.
+
+    A rehearsal that cross-compiles has Debian's cross compilers and Pythons.
+    """
+    is_debian = request.rehearsal or request.config.provider is ProviderName.DEBIAN
+    if is_debian and request.config.platforms.is_cross:
+        return CrossDebianProvider(request)
     if request.rehearsal:
         return MachineProvider(request)
     return provider_of(request.config)(request)

@@ -122,16 +122,17 @@ def fill(root: DebianRoot, libraries: Mapping[str, LibraryFile], name: str, pref
 
 def read(root: DebianRoot) -> Libraries:
     """Scan a root's libraries, except those that every Debian system has (priority "required")."""
-    form = "${Package}\t${Version}\t${Priority}\t${Depends}\n"
+    form = "${Package}\t${Architecture}\t${Version}\t${Priority}\t${Depends}\n"
     words = [*enter(root.path), "dpkg-query", "--show", f"--showformat={form}"]
     installed: dict[str, InstalledPackage] = {}
     for line in run(words, what="listing the Debian root's packages").splitlines():
-        name, version, priority, depends = line.split("\t")
-        installed[name] = InstalledPackage(version=version, priority=priority, depends=depends)
+        name, architecture, version, priority, depends = line.split("\t")
+        if root.foreign is None or architecture in (root.foreign.arch, "all"):
+            installed[name] = InstalledPackage(version=version, priority=priority, depends=depends)
     available: dict[str, LibraryFile] = {}
     needed: dict[str, set[str]] = {}
     # In order of paths, so of two BLAS with one soname the last counts: openblas-pthread/ comes after blas/.
-    for path, owner in sorted(_owners(root.path, installed).items()):
+    for path, owner in sorted(_owners(root, installed).items()):
         with contextlib.suppress(NotElf), opened(path) as library:  # a linker script is not ELF
             soname = library.soname()
             if soname:  # plugins have none
@@ -187,11 +188,13 @@ def runtime_packages(control: str, installed: Mapping[str, InstalledPackage]) ->
     return libraries
 
 
-def _owners(root: Path, installed: Mapping[str, InstalledPackage]) -> dict[Path, str]:
+def _owners(root: DebianRoot, installed: Mapping[str, InstalledPackage]) -> dict[Path, str]:
     """Return the owning Debian package of each library file that may be packaged."""
     owners: dict[Path, str] = {}
-    for listing in sorted((root / "var/lib/dpkg/info").glob("lib*.list")):
-        name = listing.name.removesuffix(".list").partition(":")[0]
+    for listing in sorted((root.path / "var/lib/dpkg/info").glob("lib*.list")):
+        name, _, architecture = listing.name.removesuffix(".list").partition(":")
+        if root.foreign is not None and architecture == root.foreign.native:
+            continue
         package = installed.get(name)
         if package is None or package.priority == _REQUIRED or _ELSEWHERE.match(name):
             continue
@@ -200,7 +203,7 @@ def _owners(root: Path, installed: Mapping[str, InstalledPackage]) -> dict[Path,
         ):  # libstdc++-13-dev has a complete library, older than the one used at run time
             continue
         for line in listing.read_text(errors="surrogateescape").splitlines():
-            path = root / line.lstrip("/")
+            path = root.path / line.lstrip("/")
             if ".so" in path.name and path.is_file() and not path.is_symlink():
                 owners.setdefault(path, name)
     return owners

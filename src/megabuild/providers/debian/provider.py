@@ -12,13 +12,12 @@ from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment, Pending, virtual_gpu
 from megabuild.providers.local.compilers import probe
-from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.provider import Figures, LocalProvider, base_python, requirements
 
 _GB = 1_000_000_000
 #: Folder of the source for a build inside a root.
-_SOURCE_INSIDE = "/opt/megabuild/source"
+SOURCE_INSIDE = "/opt/megabuild/source"
 #: Features that recipe/build_env.sh disables with Debian's CUDA.
 _CUDA_NOTE = (
     "disabled: NCCL, cuFile, cuSPARSELt and cuDSS (not in Debian), and flash and memory-efficient attention"
@@ -63,7 +62,7 @@ class DebianProvider(LocalProvider):
         pythons = self.interpreters()
         base = base_python(config, pythons)
         if survey and debian_root.find(cache, cuda=cuda) is None:
-            return self._plan_root(pythons, base)
+            return self.plan_root(pythons, base)
         root = debian_root.make(cache, request.report, cuda=cuda)
         toolchain = probe(root=root.path, enter=debian_root.enter(root.path))
         notes = [f"libraries and source of PyTorch: Debian {root.release}"]
@@ -86,12 +85,12 @@ class DebianProvider(LocalProvider):
             root=root.path,
             of_root=keys_of_root(channel.packages),
             source=root.source,
-            overrides={**made.overrides, "torch_source_path": (_SOURCE_INSIDE,)},
+            overrides={**made.overrides, "torch_source_path": (SOURCE_INSIDE,)},
             virtual_packages={**made.virtual_packages, "__glibc": toolchain.glibc},
             notes=(*made.notes, *notes),
         )
 
-    def _plan_root(self, pythons: dict[str, Interpreter], base: str) -> Environment:
+    def plan_root(self, pythons: Iterable[str], base: str) -> Environment:
         """Return the environment known before the root is made: the Pythons, and the root's size."""
         config = self.request.config
         size = 8 if config.cuda_version else 2

@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from groundwork.keys import Key
 from groundwork.progress import Notes, preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
+from megabuild.providers.debian.foreign import PYTHONS, UNPACKED, Foreign
 
 _FORMAT = 1
 #: Seconds. Takes minutes on an idle machine, but with CUDA and during a compile on every core over half an hour.
@@ -33,9 +34,11 @@ SOURCE = "pytorch"
 
 #: In addition to the build dependencies: tools of the build scripts, the BLAS to link, and libraries that interpreters
 #: built elsewhere (pyenv, uv) load at run time.
-_PACKAGES = (
+_TOOLS = (
     "ca-certificates", "ccache", "cmake", "dpkg-dev", "git", "ninja-build", "patch", "patchelf", "python3",
-    "libopenblas-dev",
+)  # fmt: skip
+_BLAS = ("libopenblas-dev",)
+_RUN_TIME = (
     "libbz2-1.0", "libcrypt1", "libdb5.3t64", "libexpat1", "libffi8", "libgdbm6t64", "libgdbm-compat4t64", "liblzma5",
     "libncursesw6", "libnsl2", "libreadline8t64", "libsqlite3-0", "libssl3t64", "libtirpc3t64", "libuuid1", "zlib1g",
 )  # fmt: skip
@@ -65,6 +68,7 @@ class DebianRoot:
     path: Path  #: The root folder.
     fingerprint: str  #: sha256 over the list of installed packages and the source's files.
     release: str  #: Debian's point release, such as "13.1".
+    foreign: Foreign | None = None  #: the processor that it compiles for, if not this machine's
 
     @property
     def source(self) -> Path:
@@ -74,7 +78,10 @@ class DebianRoot:
     @property
     def libraries(self) -> Path:
         """Folder of the root's system libraries."""
-        return self.path / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
+        triplet = f"{platform.machine()}-linux-gnu"
+        if self.foreign is not None:
+            triplet = self.foreign.triplet
+        return self.path / "usr" / "lib" / triplet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +91,7 @@ class RootInputs(Key):
     format: int
     suite: str
     source: str  #: the source package whose build dependencies it has
-    machine: str
+    machine: str  #: the processor, and everything else of the one that it compiles for
     packages: Sequence[str]
     mirrors: Sequence[str]  #: lines of sources.list
 
@@ -93,25 +100,25 @@ class RootInputs(Key):
         return cache / self.digest[:16]
 
 
-#: A root's ``record.json``: the fields of :class:`DebianRoot` without its path.
+#: A root's ``record.json``: the fingerprint and release of :class:`DebianRoot`.
 _RECORDS = msgspec.json.Decoder(dict[str, str])
 
 
-def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
+def make(cache: Path, report: Notes, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot:
     """Return the root from the cache, or make it: 1 to 3 minutes and 2 GB, with CUDA 5 minutes and 8 GB.
 
     Only with CUDA are contrib and non-free enabled. Nothing is installed on this machine.
 
     Raises ProviderError: A program is missing, no mirror is configured or answers, or the mirror lacks a package.
     """
-    inputs = root_inputs(cuda=cuda)
+    inputs = root_inputs(cuda=cuda, foreign=foreign)
     entry = inputs.folder(cache)
-    root = _read(entry)
+    root = _read(entry, foreign)
     if root is not None:
         return root
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / "lock"):
-        root = _read(entry)  # another process may have made it
+        root = _read(entry, foreign)  # another process may have made it
         if root is not None:
             return root
         command = install_command()
@@ -130,7 +137,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             what = f"making a Debian {SUITE} root with {SOURCE}'s build dependencies{how_long}"
             with preparing(report, what):
                 (temporary / "sources.list").write_text("\n".join(inputs.mirrors) + "\n")
-                _debootstrap(temporary, inputs.packages, cuda=cuda)
+                _debootstrap(temporary, inputs.packages, cuda=cuda, foreign=foreign)
                 record = _describe(temporary / "root")
             (temporary / "record.json").write_text(json.dumps(record))
             os.sync()  # a power cut must not leave a complete root with empty files
@@ -138,7 +145,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False) -> DebianRoot:
             os.replace(temporary, entry)
         finally:
             _delete(temporary)
-    return DebianRoot(path=entry / "root", **record)
+    return _of_record(entry, record, foreign)
 
 
 def remake_hint(entry: Path) -> str:
@@ -146,32 +153,45 @@ def remake_hint(entry: Path) -> str:
     return f"run: rm -r {entry}, unless findmnt lists mounts in it; then run again"
 
 
-def find(cache: Path, *, cuda: bool = False) -> DebianRoot | None:
+def find(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
     """Return the root from the cache, or None.
 
     Raises ProviderError: No mirror is configured.
     """
-    return _read(root_inputs(cuda=cuda).folder(cache))
+    return _read(root_inputs(cuda=cuda, foreign=foreign).folder(cache), foreign)
 
 
-def root_inputs(*, cuda: bool) -> RootInputs:
-    """Return the inputs of a root on this machine.
+def root_inputs(*, cuda: bool, foreign: Foreign | None = None) -> RootInputs:
+    """Return the inputs of a root on this machine, which compiles for a ``foreign`` processor or for its own.
 
     Raises ProviderError: No mirror is configured.
     """
-    packages: tuple[str, ...] = _PACKAGES
+    packages: tuple[str, ...] = (*_TOOLS, *_BLAS, *_RUN_TIME)
     components: tuple[str, ...] = ()
+    machine = platform.machine()
     if cuda:
         packages += _CUDA_PACKAGES
         components = _CUDA_COMPONENTS
+    mirrors = apt.debian_lines(SUITE, components)
+    if foreign is not None:
+        of_this_machine = (*_TOOLS, *_RUN_TIME, *foreign.tools)
+        packages = (*of_this_machine, *foreign.qualified((*_BLAS, *_RUN_TIME)), *foreign.libraries)
+        machine = foreign.description
+        for suite in _suites_of_pythons():
+            mirrors += apt.debian_lines(suite)[:1]
     return RootInputs(
         format=_FORMAT,
         suite=SUITE,
         source=SOURCE,
-        machine=platform.machine(),
+        machine=machine,
         packages=packages,
-        mirrors=apt.debian_lines(SUITE, components),
+        mirrors=mirrors,
     )
+
+
+def _suites_of_pythons() -> list[str]:
+    """Return the other releases of Debian that only Pythons are taken from."""
+    return sorted({*PYTHONS.values()} - {SUITE})
 
 
 def install_command() -> str:
@@ -189,16 +209,28 @@ def enter(root: Path) -> list[str]:
             "--setenv", "PATH", "/usr/bin:/bin:/usr/sbin:/sbin", "--chdir", "/"]  # fmt: skip
 
 
-def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool) -> None:
+def _debootstrap(folder: Path, packages: Sequence[str], *, cuda: bool, foreign: Foreign | None) -> None:
     command = ["mmdebstrap", "--mode=unshare"]
     if os.geteuid() == 0:
         # mounts in the root disappear with the process, even if it is killed
         alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
         command = [*alone, "mmdebstrap", "--mode=root"]
     command += ["--variant=buildd", f"--include={','.join(packages)}"]
+    if foreign is not None:
+        command.append(f"--architectures={foreign.native},{foreign.arch}")
+        for suite in _suites_of_pythons():
+            # else apt takes a package from there that this release has for no processor, or only for this machine's
+            pin = f"Package: *\\nPin: release n={suite}\\nPin-Priority: -1\\n"
+            command.append(f"--setup-hook=printf '{pin}' >\"$1/etc/apt/preferences.d/{suite}\"")
     for option in (*apt.options(), 'Acquire::Languages "none";'):
         command.append(f"--aptopt={option}")
-    hooks = [f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}", f"sh -c '{_FETCH}'"]
+    hooks = [f"sh -c '{_FETCH}'"]
+    if foreign is None:
+        hooks.insert(0, f"apt-get build-dep --yes --quiet --no-install-recommends {SOURCE}")
+    else:  # the build dependencies name programs, too: the other processor's could not be installed next to these
+        hooks += [
+            f"sh -c '{unpacking}'" for unpacking in (*foreign.unpack_pythons(), foreign.unpack_headers())
+        ]
     if cuda:
         hooks.append(f"sh -c '{_UNPACK_CUDNN}'")
     for hook in hooks:
@@ -221,15 +253,27 @@ def _describe(root: Path) -> dict[str, str]:
     packages = run(words, what="listing the Debian root's packages")
     sources = (root / SOURCE_FOLDER / "SHA256SUMS").read_text()
     release = (root / "etc/debian_version").read_text().strip()
-    fingerprint = hashlib.sha256((packages + sources).encode()).hexdigest()
+    unpacked = ""
+    if (root / UNPACKED).is_file():
+        unpacked = (root / UNPACKED).read_text()
+    fingerprint = hashlib.sha256((packages + sources + unpacked).encode()).hexdigest()
     return {"fingerprint": fingerprint, "release": release}
 
 
-def _read(entry: Path) -> DebianRoot | None:
+def _read(entry: Path, foreign: Foreign | None) -> DebianRoot | None:
     record = read_record(entry / "record.json", _RECORDS) or {}
     if not {"fingerprint", "release"} <= record.keys():
         return None
-    return DebianRoot(path=entry / "root", **record)
+    return _of_record(entry, record, foreign)
+
+
+def _of_record(entry: Path, record: Mapping[str, str], foreign: Foreign | None) -> DebianRoot:
+    return DebianRoot(
+        path=entry / "root",
+        fingerprint=record["fingerprint"],
+        release=record["release"],
+        foreign=foreign,
+    )
 
 
 def _delete(folder: Path) -> None:

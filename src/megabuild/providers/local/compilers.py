@@ -12,6 +12,8 @@ from pathlib import Path
 from groundwork.debian_packages import install_command
 from groundwork.errors import ProviderError
 from groundwork.files import sha256
+from groundwork.machine import machine_platform
+from megabuild.configs.platforms import Platforms
 from megabuild.providers.command import run
 from megabuild.providers.local.package import LocalPackage, alias
 
@@ -33,12 +35,12 @@ _PART = "part:"
 _LIB = "lib:"
 #: One script for all facts, because entering a root folder is slow. Prints name=value lines.
 _PROBE = """\
-suffix=$1; shift
-for compiler in "gcc$suffix" "g++$suffix"; do
+prefix=$1 suffix=$2; shift 2
+for compiler in "${prefix}gcc$suffix" "${prefix}g++$suffix"; do
   command -v "$compiler" >/dev/null || { echo "missing=$compiler"; exit 0; }
 done
-cc=$(readlink -f "$(command -v "gcc$suffix")")
-cxx=$(readlink -f "$(command -v "g++$suffix")")
+cc=$(readlink -f "$(command -v "${prefix}gcc$suffix")")
+cxx=$(readlink -f "$(command -v "${prefix}g++$suffix")")
 echo "cc=$cc"
 echo "cxx=$cxx"
 echo "version=$("$cc" -dumpfullversion)"
@@ -52,7 +54,7 @@ done
 for library in libgcc=libgcc_s.so.1 libgomp=libgomp.so.1 libstdcxx=libstdc++.so.6; do
   echo "lib:${library%=*}=$(readlink -f "$("$cxx" -print-file-name="${library#*=}")")"
 done
-for program in "$@"; do echo "program:$program=$(command -v "$program" || :)"; done
+for program in "$@"; do echo "program:$program=$(command -v "$prefix$program" || :)"; done
 """
 
 _COMMON = "-ftree-vectorize -fPIC -fstack-protector-strong -fno-plt -O2 -ffunction-sections -pipe"
@@ -96,6 +98,8 @@ class Toolchain:
     programs: Mapping[str, str]  #: Variable name to program, such as AR to /usr/bin/ar.
     libraries: Mapping[str, Path]  #: Conda package name to library file, with its path outside the root.
     digest: str  #: sha256 over compilers, assembler, linker and libraries.
+    #: Of a cross compiler, whose programs have it before their names: ``aarch64-linux-gnu``; empty for a native one.
+    triplet: str = ""
 
     @property
     def major(self) -> str:
@@ -103,15 +107,18 @@ class Toolchain:
         return self.version.split(".")[0]
 
 
-def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = "") -> Toolchain:
+def probe(
+    *, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = "", triplet: str = ""
+) -> Toolchain:
     """Query gcc and g++; ``enter`` is the beginning of a command line that runs the rest in ``root``.
 
-    ``suffix`` belongs to the programs' names: ``-15``.
+    ``suffix`` belongs to the programs' names: ``-15``; ``triplet`` to those of a cross compiler.
 
     Raises ProviderError: gcc or g++ is missing or does not run, or their versions differ.
     """
+    prefix = f"{triplet}-" if triplet else ""
     printed = run(
-        [*enter, "sh", "-eu", "-c", _PROBE, "sh", suffix, *_PROGRAMS.values()],
+        [*enter, "sh", "-eu", "-c", _PROBE, "sh", prefix, suffix, *_PROGRAMS.values()],
         what="looking for gcc and g++",
         remedy=_REMEDY,
     )
@@ -143,6 +150,7 @@ def probe(*, root: Path = Path("/"), enter: Sequence[str] = (), suffix: str = ""
         programs=_programs(answer),
         libraries=libraries,
         digest=hashlib.sha256(sums.encode()).hexdigest(),
+        triplet=triplet,
     )
 
 
@@ -166,6 +174,24 @@ def _programs(answer: Mapping[str, str]) -> dict[str, str]:
 
 def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
     """Describe compilers, binutils, sysroot and run-time libraries; ``platform`` is one of ``MACHINES``."""
+    return [*activations(toolchain, platform, toolchain), *run_time_libraries(toolchain, platform)]
+
+
+def cross_packages(cross: Toolchain, native: Toolchain, platforms: Platforms) -> list[LocalPackage]:
+    """Describe the packages of a cross compiler for both platforms, and the native compiler's run-time libraries.
+
+    Those for the target are of tests, whose environments are for the target only: the cross compiler runs there, too.
+    """
+    described = run_time_libraries(native, platforms.build)
+    described += run_time_libraries(cross, platforms.target)
+    for platform in (platforms.build, platforms.target):
+        for package in activations(cross, platforms.target, native):
+            described.append(replace(package, platform=platform))
+    return described
+
+
+def activations(toolchain: Toolchain, platform: str, native: Toolchain) -> list[LocalPackage]:
+    """Describe compilers for ``platform``, binutils and sysroot; ``native`` compiles programs that a build runs."""
     version = toolchain.version
     glibc = toolchain.glibc
     libgcc = f"libgcc >={toolchain.major}"
@@ -178,11 +204,14 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
         run_exports={"strong": (f"__glibc >={glibc},<3.0.a0",)},
         summary=f"The system's own glibc {glibc}",
     )
+    inputs = {"compiler": toolchain.digest}
+    if native != toolchain:
+        inputs["native compiler"] = native.digest
     activated = partial(
         LocalPackage,
         version=version,
         platform=platform,
-        inputs={"compiler": toolchain.digest},
+        inputs=inputs,
         summary=f"Activates the system's GCC {version}",
     )
     binutils = activated(name=f"binutils_{platform}")
@@ -196,18 +225,25 @@ def packages(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
         depends=(f"{gcc.name} {version}.*", libstdcxx),
         run_exports={"strong": (libstdcxx, libgcc)},
     )
-    described = [
+    return [
         sysroot,
         activating(binutils, toolchain.programs),
-        activating(gcc, _c_variables(toolchain, platform)),
-        activating(gxx, _cxx_variables(toolchain)),
+        activating(gcc, _c_variables(toolchain, platform, native)),
+        activating(gxx, _cxx_variables(toolchain, native)),
         alias("c-compiler", gcc.name, version, platform),
         alias("cxx-compiler", gxx.name, version, platform),
     ]
+
+
+def run_time_libraries(toolchain: Toolchain, platform: str) -> list[LocalPackage]:
+    """Describe the libraries that compiled programs load, for a ``platform``."""
+    version = toolchain.version
+    glibc = toolchain.glibc
+    described: list[LocalPackage] = []
     for name, path in toolchain.libraries.items():
         depends = [f"__glibc >={glibc}"]
         if name == _LIBSTDCXX:
-            depends.append(libgcc)
+            depends.append(f"libgcc >={toolchain.major}")
         library = LocalPackage(
             name=name,
             version=version,
@@ -242,22 +278,26 @@ def nvcc(
     return activating(compiler, variables, order="~")
 
 
-def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
+def _c_variables(toolchain: Toolchain, platform: str, native: Toolchain) -> dict[str, str]:
     triplet = f"{MACHINES[platform]}-conda-linux-gnu"
+    build_triplet = triplet
     cmake = [
         "-DCMAKE_INSTALL_PREFIX=$_MB_PREFIX", "-DCMAKE_INSTALL_LIBDIR=lib", "-DCMAKE_BUILD_TYPE=Release",
     ]  # fmt: skip
     for name in ("AR", "RANLIB"):
         if name in toolchain.programs:
             cmake.append(f"-DCMAKE_{name}={toolchain.programs[name]}")
+    if toolchain.triplet:
+        cmake += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={MACHINES[platform]}"]
+        build_triplet = f"{MACHINES[machine_platform()]}-conda-linux-gnu"
     return {
         "HOST": triplet,
-        "BUILD": triplet,
+        "BUILD": build_triplet,
         "CONDA_TOOLCHAIN_HOST": triplet,
-        "CONDA_TOOLCHAIN_BUILD": triplet,
+        "CONDA_TOOLCHAIN_BUILD": build_triplet,
         "CC": toolchain.cc,
         "GCC": toolchain.cc,
-        "CC_FOR_BUILD": toolchain.cc,
+        "CC_FOR_BUILD": native.cc,
         "CPPFLAGS": "-DNDEBUG -D_FORTIFY_SOURCE=2 -O2 -isystem $_MB_PREFIX/include",
         "CFLAGS": f"{_COMMON} -isystem $_MB_PREFIX/include$_MB_MAP",
         "LDFLAGS": _LDFLAGS,
@@ -266,11 +306,11 @@ def _c_variables(toolchain: Toolchain, platform: str) -> dict[str, str]:
     }
 
 
-def _cxx_variables(toolchain: Toolchain) -> dict[str, str]:
+def _cxx_variables(toolchain: Toolchain, native: Toolchain) -> dict[str, str]:
     return {
         "CXX": toolchain.cxx,
         "GXX": toolchain.cxx,
-        "CXX_FOR_BUILD": toolchain.cxx,
+        "CXX_FOR_BUILD": native.cxx,
         "CXXFLAGS": f"-fvisibility-inlines-hidden -fmessage-length=0 {_COMMON} -isystem $_MB_PREFIX/include$_MB_MAP",
     }
 

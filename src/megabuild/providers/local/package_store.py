@@ -90,7 +90,7 @@ class PackageStore:
             return None
         return channel
 
-    def channel(self, packages: Sequence[LocalPackage], platform: str) -> Path:
+    def channel(self, packages: Sequence[LocalPackage], subdirs: Sequence[str]) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
         existing = self.whole(packages)
         if existing is not None:
@@ -101,7 +101,7 @@ class PackageStore:
             name = package.id.file_name
             link(self.path(package), temporary / package.subdir / name)
             sums[name] = self._sha256(package)
-        _write_index(temporary, packages, platform, sums)
+        _write_index(temporary, packages, subdirs, sums)
         make_readable(temporary)
         channel = self._folder / "channels" / _channel_name(packages)
         _put(temporary, channel)
@@ -136,18 +136,18 @@ def _channel_name(packages: Iterable[LocalPackage]) -> str:
     return ChannelKey(packages=sorted(_keys(packages).values())).digest[:16]
 
 
-def planned(folder: Path, packages: Sequence[LocalPackage], platform: str) -> Path:
+def planned(folder: Path, packages: Sequence[LocalPackage], subdirs: Sequence[str]) -> Path:
     """Write an index without packages, for a solver, and return its channel."""
     channel = folder / "planned" / _channel_name(packages)
-    _write_index(channel, packages, platform, {})
+    _write_index(channel, packages, subdirs, {})
     return channel
 
 
 def _write_index(
-    channel: Path, packages: Iterable[LocalPackage], platform: str, sums: Mapping[str, str]
+    channel: Path, packages: Iterable[LocalPackage], subdirs: Sequence[str], sums: Mapping[str, str]
 ) -> None:
     """Write the index of a channel with these packages, whose files have the sha256 ``sums`` if there are any."""
-    for subdir in (platform, "noarch"):
+    for subdir in subdirs:
         listed: dict[str, dict[str, object]] = {}
         for package in packages:
             if package.subdir != subdir:

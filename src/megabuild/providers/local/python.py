@@ -23,6 +23,9 @@ _ignored = shutil.ignore_patterns(
 #: Debian's line in sysconfig, which installs modules to local/ and dist-packages, and upstream's: to site-packages.
 _DEBIAN_SCHEME = ("prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'")
 
+#: Debian's module that has setuptools install to local/ and dist-packages.
+_DEBIAN_DISTUTILS = "_distutils_system_mod.py"
+
 #: Debian's site module is compiled into the interpreter and does not search site-packages.
 _SITECUSTOMIZE = """\
 import site, sys
@@ -32,8 +35,13 @@ if sys.prefix == sys.base_prefix:
 """
 
 
-def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, LocalPackage]:
-    """Describe the packages `python` and `python_abi` of an interpreter, in the subdir `platform`."""
+def packages(
+    interpreter: Interpreter, platform: str, running: Interpreter
+) -> tuple[LocalPackage, LocalPackage]:
+    """Describe the packages `python` and `python_abi` of an interpreter, in the subdir `platform`.
+
+    ``running``: an interpreter of the same X.Y that this machine runs: itself, unless it is for another machine.
+    """
     python = interpreter.python
     tag = f"cp{python.replace('.', '')}"  # ends conda-forge's build strings
     number_only = python.removesuffix("t")
@@ -44,6 +52,9 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
         suffix = tag
         number = 0 if interpreter.free_threaded else 100
     abi = f"python_abi {number_only}.* *_{tag}"
+    inputs = {"interpreter": str(interpreter.prefix), "files": _signature(interpreter)}
+    if interpreter.debian_layout:
+        inputs["without"] = _DEBIAN_DISTUTILS
     main = LocalPackage(
         name="python",
         version=interpreter.version,
@@ -52,11 +63,11 @@ def packages(interpreter: Interpreter, platform: str) -> tuple[LocalPackage, Loc
         platform=platform,
         constrains=(abi,),
         run_exports={"noarch": ("python",), "weak": (abi,)},
-        inputs={"interpreter": str(interpreter.prefix), "files": _signature(interpreter)},
+        inputs=inputs,
         fill=partial(_fill, interpreter),
         # in Debian's files "/usr" can also mean the system's own folders
         relocate="" if interpreter.debian_layout else str(interpreter.prefix),
-        interpreter=interpreter.executable,
+        interpreter=running.executable,
         relink=True,
         site_packages=f"lib/python{python}/site-packages",
         summary=f"CPython {interpreter.version} found at {interpreter.prefix}",
@@ -130,7 +141,8 @@ def _fill(interpreter: Interpreter, prefix: Path) -> None:
     site_packages = prefix / f"lib/python{python}/site-packages"
     site_packages.mkdir()
     (site_packages / "README.txt").write_text("Modules of other packages are installed here.\n")
-    _strip(prefix)
+    if not interpreter.machine:  # Debian's programs for another processor have no debug symbols
+        _strip(prefix)
 
 
 def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
@@ -148,6 +160,7 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
         )
     sysconfig.write_text(text.replace(debian_line, upstream_line))
     (stdlib / "sitecustomize.py").write_text(_SITECUSTOMIZE)
+    (stdlib / _DEBIAN_DISTUTILS).unlink(missing_ok=True)
     for link in stdlib.glob("config-*/*.so"):  # points to the system's library folder
         link.unlink()
     real_config = interpreter.include.parent / interpreter.multiarch / interpreter.include.name / "pyconfig.h"

@@ -134,7 +134,7 @@ def resolve(
     wheels = each(lambda file: _wheel(file, contents.of(file)), chosen, _AT_ONCE)
     lock = Lock(
         python=interpreter.python,
-        environment=marker_environment(interpreter.version),
+        environment=marker_environment(interpreter.version, interpreter.machine),
         wheels=tuple(wheels),
     )
     files.write(path, msgspec.json.format(msgspec.json.encode(lock), indent=1).decode())
@@ -173,7 +173,7 @@ def with_wheels(
         except NetworkError as error:
             raise ProviderError(f"looking for wheels of {project}: {error.message}", error.remedy) from error
         wheels = [file for file in offered if file.tags and not file.yanked]
-        return all(best_first(wheels, python.python) for python in pythons)
+        return all(best_first(wheels, python.python, python.platforms) for python in pythons)
 
     candidates = sorted(name for name in names if not _NATIVE.fullmatch(name))
     answers = each(has_wheel, candidates, _AT_ONCE)

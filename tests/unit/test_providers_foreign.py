@@ -1,0 +1,228 @@
+"""Compiling for another processor: its Debian root, its Pythons, its compilers, and the channel for both platforms."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_files import write
+
+from groundwork.errors import ProviderError
+from groundwork.network.index import best_first, linked
+from groundwork.network.resolver import marker_environment
+from megabuild.configs import config as configs
+from megabuild.configs.config import Config, load
+from megabuild.configs.platforms import Platforms
+from megabuild.configs.provider_name import ProviderName
+from megabuild.providers import local_channel
+from megabuild.providers.debian import cross, root
+from megabuild.providers.debian.cross import CrossDebianProvider
+from megabuild.providers.debian.foreign import PYTHONS, PYTHONS_FOLDER, Foreign
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.environment import Environment, ProviderRequest
+from megabuild.providers.local import compilers, cross_python, interpreters
+from megabuild.providers.local.compilers import Toolchain
+from megabuild.providers.local.interpreters import Interpreter
+from megabuild.providers.local_channel import LocalChannel, Side
+from megabuild.providers.select import choose_provider
+
+CROSS = Platforms(build="linux-64", target="linux-aarch64")
+ARM = Foreign(arch="arm64", native="amd64", triplet="aarch64-linux-gnu")
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (configs, cross, compilers):
+        monkeypatch.setattr(module, "machine_platform", lambda: "linux-64")
+
+
+def toolchain(name: str, triplet: str = "") -> Toolchain:
+    prefix = f"{triplet}-" if triplet else ""
+    return Toolchain(
+        cc=f"/usr/bin/{prefix}gcc-14",
+        cxx=f"/usr/bin/{prefix}g++-14",
+        version="14.2.0",
+        glibc="2.41",
+        programs={"AR": f"/usr/bin/{prefix}ar", "RANLIB": f"/usr/bin/{prefix}ranlib"},
+        libraries={"libgcc": Path(name), "libstdcxx": Path(name), "libgomp": Path(name)},
+        digest=name,
+        triplet=triplet,
+    )
+
+
+def test_debian_cross_compiles_for_arm_and_for_no_other_processor() -> None:
+    assert Foreign.of(Platforms.native("linux-64")) is None
+    assert Foreign.of(CROSS) == ARM
+    for platforms in (Platforms(build="linux-aarch64", target="linux-64"), replace(CROSS, build="osx-64")):
+        with pytest.raises(ProviderError, match="no cross compilers of Debian for "):
+            Foreign.of(platforms)
+
+
+def test_its_root_has_programs_of_this_machine_and_libraries_of_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "file:///mirror/debian")
+    inputs = root.root_inputs(cuda=False, foreign=ARM)
+    packages = set(inputs.packages)
+    assert {"cmake", "protobuf-compiler", "qemu-user", "crossbuild-essential-arm64", "libssl3t64"} < packages
+    assert {"libopenblas-dev:arm64", "libonnx-dev:arm64", "libdnnl-dev:arm64", "libssl3t64:arm64"} < packages
+    assert "libopenblas-dev" not in packages
+    binaries = {line.split()[2] for line in inputs.mirrors if line.startswith("deb ")}
+    assert binaries == {"bookworm", "trixie"}
+    native = root.root_inputs(cuda=False)
+    assert inputs.folder(tmp_path) != native.folder(tmp_path)
+    assert "qemu-user" not in native.packages
+    monkeypatch.setitem(PYTHONS, "3.13", "forky")
+    assert root.root_inputs(cuda=False, foreign=ARM).digest != inputs.digest
+
+
+def python_files(folder: Path) -> None:
+    for python, version in {"3.11": "3.11.2+", "3.13": "3.13.5"}.items():
+        header = folder / PYTHONS_FOLDER / f"python{python}/usr/include/python{python}/patchlevel.h"
+        write(header, f'/* x */\n#define PY_VERSION      \t"{version}"\n')
+
+
+def test_pythons_are_described_without_running_them(tmp_path: Path) -> None:
+    python_files(tmp_path)
+    found = ARM.interpreters(tmp_path)
+    assert {name: each.version for name, each in found.items()} == {"3.11": "3.11.2", "3.13": "3.13.5"}
+    assert found["3.13"].soabi == "cpython-313-aarch64-linux-gnu"
+    write(next(tmp_path.rglob("patchlevel.h")), "")
+    with pytest.raises(ProviderError, match="no version of Python"):
+        ARM.interpreters(tmp_path)
+
+
+def test_a_python_of_another_machine_gets_that_machines_wheels(tmp_path: Path) -> None:
+    python_files(tmp_path)
+    python = ARM.interpreters(tmp_path)["3.13"]
+    names = [f"numpy-2.2.0-cp313-cp313-manylinux_2_28_{name}.whl" for name in ("x86_64", "aarch64")]
+    names.append("numpy-2.1.0-py3-none-any.whl")
+    offered = [linked(f"https://a.example/{name}", {}) for name in names]
+    fitting = best_first([file for file in offered if file], "3.13", python.platforms)
+    assert [file.name for file in fitting] == names[1:]
+    assert marker_environment("3.13.5", python.machine)["platform_machine"] == "aarch64"
+
+
+def test_a_cross_compiler_is_a_program_of_the_build_and_of_tests_and_names_its_machine() -> None:
+    native = toolchain("native")
+    packages = compilers.cross_packages(toolchain("arm", ARM.triplet), native, CROSS)
+    places = {(package.name, package.subdir) for package in packages}
+    for name in ("gcc_linux-aarch64", "gxx_linux-aarch64", "binutils_linux-aarch64", "libgcc", "libstdcxx"):
+        assert {(name, "linux-64"), (name, "linux-aarch64")} <= places
+    assert ("gcc_linux-64", "linux-64") not in places
+    libraries = {package.subdir: package.inputs for package in packages if package.name == "libgcc"}
+    assert libraries == {"linux-64": {"compiler": "native"}, "linux-aarch64": {"compiler": "arm"}}
+    (gcc,) = (
+        package for package in packages if (package.name, package.subdir) == ("gcc_linux-aarch64", "linux-64")
+    )
+    script = gcc.inputs["activate"]
+    for line in (
+        'export CC="/usr/bin/aarch64-linux-gnu-gcc-14"',
+        'export CC_FOR_BUILD="/usr/bin/gcc-14"',
+        'export HOST="aarch64-conda-linux-gnu"',
+        'export BUILD="x86_64-conda-linux-gnu"',
+        "-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64",
+    ):
+        assert line in script
+    other = compilers.cross_packages(toolchain("arm", ARM.triplet), replace(native, digest="x"), CROSS)
+    assert gcc.key not in {package.key for package in other}, "it also names the native compiler"
+
+
+def test_a_natively_compiling_toolchain_is_described_as_before() -> None:
+    script = compilers.packages(toolchain("native"), "linux-64")[2].inputs["activate"]
+    assert "CMAKE_SYSTEM_NAME" not in script
+    assert 'export BUILD="x86_64-conda-linux-gnu"' in script
+
+
+def test_the_script_of_cross_python_does_nothing_outside_a_build(tmp_path: Path) -> None:
+    package = cross_python.package(CROSS)
+    assert (package.name, package.subdir) == ("cross-python_linux-aarch64", "linux-64")
+    package.fill(tmp_path)
+    (script,) = tmp_path.rglob("*.sh")
+    subprocess.run(["sh", "-euc", f". '{script}'"], check=True, env={"PATH": "/usr/bin:/bin"})
+    subprocess.run(["sh", "-n", str(script)], check=True)
+
+
+class World:
+    """The provider's answers from a root that does not exist."""
+
+    def __init__(self, tmp_path: Path, patch: pytest.MonkeyPatch) -> None:
+        self.made: dict[str, Any] = {}
+        self.root = DebianRoot(path=tmp_path, fingerprint="f", release="13.1", foreign=ARM)
+        python_files(tmp_path)
+        native = {python: self.interpreter(python) for python in ("3.10", "3.11", "3.12", "3.13")}
+        patch.setattr(interpreters, "find", lambda report: native)
+        patch.setattr(root, "find", lambda cache, **_: self.root)
+        patch.setattr(root, "make", lambda cache, report, **_: self.root)
+        patch.setattr(root, "enter", lambda path: [])
+        patch.setattr(cross, "probe", lambda *, triplet="", **_: toolchain(triplet or "native", triplet))
+        patch.setattr(local_channel, "make_of_sides", self.channel)
+        self.folder = tmp_path / "channel"
+        self.folder.mkdir()
+
+    def interpreter(self, python: str) -> Interpreter:
+        usr = Path("/usr")
+        return Interpreter(
+            executable=usr / "bin" / f"python{python}", version=f"{python}.1", soabi="x", prefix=usr, stdlib=usr,
+            include=usr, library_folder=usr, multiarch="x86_64-linux-gnu",
+        )  # fmt: skip
+
+    def channel(self, request: object, sides: Sequence[Side], **given: object) -> LocalChannel:
+        self.made = {"sides": {side.platform: side for side in sides}, **given}
+        return LocalChannel(
+            path=self.folder, packages=(), toolchain=sides[-1].toolchain, stand_ins=(), by_name=()
+        )
+
+
+def asked(config: Config, tmp_path: Path, **changes: Any) -> Environment:
+    request = ProviderRequest(config=config, planned=(), cache=tmp_path, report=lambda _: None, **changes)
+    provider = choose_provider(request)
+    assert isinstance(provider, CrossDebianProvider)
+    return provider.provide()
+
+
+@pytest.mark.parametrize("name", ["linux_aarch64_cpu", "linux_aarch64_cpu_debian"])
+def test_a_cross_build_has_the_pythons_that_both_machines_have(
+    name: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    config = load(repository, name)
+    is_rehearsal = config.provider is not ProviderName.DEBIAN
+    made = asked(config, tmp_path, rehearsal=is_rehearsal)
+    assert made.pythons == ("3.11", "3.13")
+    assert "bookworm" in made.left_out["3.12"]
+    assert made.overrides["torch_python_base"] == ("3.13",)
+    assert made.virtual_packages == {"__glibc": "2.41"}
+    assert (made.root, made.emulator) == (tmp_path, tmp_path / "usr/bin/qemu-aarch64")
+    assert (made.source is None, "torch_source_path" in made.overrides) == (is_rehearsal, not is_rehearsal)
+    sides: Mapping[str, Side] = world.made["sides"]
+    assert {name: side.toolchain.triplet for name, side in sides.items()} == {
+        "linux-64": "",
+        "linux-aarch64": "aarch64-linux-gnu",
+    }
+    assert sides["linux-64"].interpreters["3.13"].machine == ""
+    assert sides["linux-aarch64"].interpreters["3.13"].machine == "aarch64"
+    assert sides["linux-aarch64"].running["3.13"].machine == ""
+    subdirs = {package.subdir for package in sides["linux-64"].own}
+    assert subdirs == {"linux-64", "noarch"}
+
+
+def test_a_machine_that_cannot_cross_compile_says_so(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    World(tmp_path, monkeypatch)
+    with pytest.raises(ProviderError, match="Debian has no cross compiler for CUDA"):
+        asked(load(repository, "linux_aarch64_cuda130"), tmp_path, rehearsal=True)
+    config = load(repository, "linux_aarch64_cpu")
+    monkeypatch.setattr(cross, "machine_platform", lambda: "osx-arm64")
+    with pytest.raises(ProviderError, match="cross-compiled on linux-64 only; this machine is osx-arm64"):
+        asked(config, tmp_path, rehearsal=True)
+    monkeypatch.setattr(cross, "machine_platform", lambda: "linux-64")
+    monkeypatch.setattr(interpreters, "find", lambda report: {"3.12": None})
+    with pytest.raises(ProviderError, match="none of this machine's Pythons") as refused:
+        asked(config, tmp_path, rehearsal=True)
+    assert refused.value.remedy == "run: uv python install 3.13"

@@ -71,8 +71,12 @@ def _parameter(field: OptionField) -> click.Parameter:
         if field.is_repeatable:
             attributes["nargs"] = -1
         return click.Argument([field.name], **attributes)
+    flags = list(declared.flags)
+    if declared.off:
+        flags = [f"{flags[0]}/{declared.off}"]  # as click declares a pair
+        attributes["default"] = None  # else click's default is the second one
     return GroupedOption(
-        [*declared.flags, field.name], group=declared.group, help=declared.help, multiple=field.is_repeatable,
+        [*flags, field.name], group=declared.group, help=declared.help, multiple=field.is_repeatable,
         show_default=declared.show_default, **attributes,
     )  # fmt: skip
 

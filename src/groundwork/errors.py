@@ -31,6 +31,7 @@ class FailureKind(str, Enum):
     NETWORK = "network"
     ENVIRONMENT = "environment"  #: a solved environment could not be created
     SOLVE = "solve"
+    UPSTREAM_TESTS = "upstream_tests"  #: PyTorch's own tests
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +48,16 @@ class FailureDetails:
     excerpt: Sequence[str] = ()
     command: str = ""  #: the failed step's
     outputs: str = ""  #: of ninja's failed step
+    tests: Sequence[str] = ()  #: those of PyTorch's own tests that failed
     log: Path | None = None
     again: Path | None = None  #: program that repeats the failed step
     enter: Path | None = None  #: program that opens a shell in the failed build's environment
 
     def to_dict(self) -> dict[str, object]:
         """Return the details for JSON."""
-        document = {**vars(self), "kind": self.kind.value, "excerpt": list(self.excerpt)}
+        document = {**vars(self), "kind": self.kind.value}
+        document["excerpt"] = list(self.excerpt)
+        document["tests"] = list(self.tests)
         for name in ("log", "again", "enter"):
             path = document[name]
             document[name] = str(path) if path else None
@@ -163,6 +167,12 @@ class AuditError(MegabuildError):
     """An audit source cannot be read: no answer, a refusal, or a malformed answer."""
 
     exit_code = 5
+
+
+class UpstreamTestError(MegabuildError):
+    """PyTorch's own tests failed; the packages are built, and passed the recipe's tests."""
+
+    exit_code = 15
 
 
 class UnknownError(MegabuildError):

@@ -2,8 +2,8 @@
 
 :mod:`command_line.parameters` makes click's parameters of the fields. The parser, ``--help``, completion and
 docs/options.md follow from these. A field's type says which values its option takes: ``str``, ``int``, ``float`` or
-``Path``, ``bool`` for a switch, and a ``tuple`` of these for a repeatable option. ``None`` is the value of an option
-that is not given.
+``Path``, ``bool`` for a switch, ``bool | None`` for a pair of switches, and a ``tuple`` of these for a repeatable
+option. ``None`` is the value of an option that is not given.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Declared:
     """The declaration of one option, or of an argument."""
 
     flags: Sequence[str] = ()  #: ``--jobs``, ``-j``; empty for an argument
+    off: str = ""  #: of a pair of switches, the one that means False
     group: str = ""  #: title of its section in the help text
     help: str = ""  #: effect, unit and default
     metavar: str | None = None  #: stands for the value in the help text; None for click's word
@@ -61,7 +62,7 @@ class OptionField:
     @property
     def is_switch(self) -> bool:
         """Whether the option takes no value."""
-        return self.annotation is bool
+        return self.annotation is bool or bool(self.declared.off)
 
     @property
     def is_repeatable(self) -> bool:
@@ -120,6 +121,12 @@ def switch(group: str, *flags: str, help: str) -> bool:
     """Declare an option without a value, which is off by default."""
     declaration = Declared(group=group, flags=flags, help=help)
     return field(default=False, metadata={_KEY: declaration})
+
+
+def either(group: str, on: str, off: str, *, help: str) -> bool | None:
+    """Declare a pair of switches; the value is None if neither is given."""
+    declaration = Declared(group=group, flags=(on,), off=off, help=help)
+    return field(default=None, metadata={_KEY: declaration})
 
 
 def repeatable(group: str, *flags: str, help: str, **more: Any) -> tuple[str, ...]:

@@ -37,6 +37,17 @@ def test_a_plan_names_every_output_of_the_feedstock(checkout: Place) -> None:
         assert f"_{python}_" in plan
 
 
+def test_a_plan_has_pytorch_s_own_tests_or_says_that_they_are_left_out(checkout: Place) -> None:
+    command = documented("python3 build-locally.py linux_64_cuda130 --plan")
+    plan = checkout.run(command).text
+    assert re.search(r"PyTorch's own tests run for \d Pythons, about [\d.]+ CPU hours", plan)
+    for python in ("py310", "py314"):
+        assert f"\npytorch-tests-2.13.0-cuda130_mkl_{python}_" in plan
+    without = checkout.run(f"{command} --no-upstream-tests").text
+    assert "PyTorch's own tests are left out" in without
+    assert "pytorch-tests" not in without
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -114,6 +114,35 @@ def test_a_broken_source_is_named_and_mended(rehearsed: Place) -> None:
     assert "exist" in mended, "the packages of the whole source are published already"
 
 
+KERNELS = Path("rehearsal/model/aten/src/ATen/native/LinearAlgebra.cpp")
+
+
+def test_a_wrong_kernel_is_found_by_pytorch_s_own_tests(rehearsed: Place) -> None:
+    """The miniature's tests, which a rehearsal leaves out, as conda-forge's configs run PyTorch's."""
+    command = f"{REHEARSE} --upstream-tests"
+    passed = rehearsed.run(command).succeeded()
+    assert "pytorch-tests" in passed
+    source = rehearsed.folder / KERNELS
+    right = source.read_text()
+    sum_of_products = "+= self.data()[i * inner + k]"
+    wrong = right.replace(
+        sum_of_products, sum_of_products.replace("=", "= (rows == 2 && columns == 2 ? 0.5 : 0) +")
+    )
+    assert wrong != right
+    source.write_text(wrong)
+    told = rehearsed.run(command).ended_with(15)
+    assert re.search(r"1 of PyTorch's own tests failed; its packages are kept", told)
+    assert "  test_torch.py::TestTorch::test_matmul\n" in told
+    # the packages are usable, and the hint's command repeats the test
+    hint = re.search(r"hint: repeat one alone: (.*)", told)
+    assert hint is not None
+    repeated = rehearsed.run(f"rm -rf env && {hint[1]}")
+    assert "test_torch.py::TestTorch::test_matmul" in repeated.ended_with(1)
+    source.write_text(right)
+    mended = rehearsed.run(command).succeeded()
+    assert "pytorch-tests" in mended
+
+
 def test_the_packages_of_the_last_run_can_be_kept(rehearsed: Place) -> None:
     command = documented("python3 build-locally.py linux_64_cpu --environments kept --plan")
     told = rehearsed.run(f"{command} --rehearse").succeeded()

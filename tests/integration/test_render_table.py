@@ -9,6 +9,7 @@ from typing import Any
 import plain_engine
 import pytest
 from kept_names import compare, table
+from rattler import MatchSpec
 from ruamel.yaml import YAML
 
 from groundwork.errors import UsageError
@@ -16,6 +17,7 @@ from megabuild.configs.config import Config, available, load, recipe_of
 from megabuild.configs.render import PlannedPackage, _render, render
 from megabuild.plan.options import Options
 from megabuild.plan.planning import overrides_from_options, render_recipe
+from megabuild.providers.specs import satisfied
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "recipe" / "recipe.yaml"
@@ -65,13 +67,18 @@ def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config,
     )
     kept_names = [one.file_name for one in without]
     assert [one.file_name for one in more if one.name != "pytorch-tests"] == kept_names
-    (tests,) = of(tuple(more), "pytorch-tests")
-    assert tests.run[0].startswith(f"pytorch =={config.torch_version} ")
+    tests = of(tuple(more), "pytorch-tests")
+    for one, pytorch in zip(tests, of(tuple(more), "pytorch"), strict=True):
+        assert (one.python, one.build_number) == (pytorch.python, pytorch.build_number)
+        spec = MatchSpec(one.run[0])
+        assert [other.file_name for other in more if satisfied([spec], other.id)] == [pytorch.file_name]
     # nothing of staging or of the others depends on it: switched on later, it compiles nothing
     assert not any("pytorch-tests" in spec for one in more for spec in one.run)
     rehearsed = replace(options, rehearse=True)
-    packages = render_recipe(rehearsed, overrides_from_options(rehearsed))
-    assert all(one.skipped for one in packages if one.name == "pytorch-tests")
+    for choice, is_skipped in ((True, False), (None, True)):
+        chosen = replace(rehearsed, upstream_tests=choice)
+        packages = render_recipe(chosen, overrides_from_options(chosen))
+        assert {one.skipped for one in packages if one.name == "pytorch-tests"} == {is_skipped}
 
 
 def test_requirements_are_those_of_the_config(config: Config, packages: tuple[PlannedPackage, ...]) -> None:

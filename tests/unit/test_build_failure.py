@@ -17,6 +17,7 @@ from groundwork.errors import (
     PreflightError,
     ProviderError,
     SwapRefused,
+    UpstreamTestError,
 )
 from groundwork.first_error import first_error
 from megabuild.engine.job import Outcome, OutcomeKind
@@ -198,6 +199,48 @@ def test_a_test_of_network_errors_that_passed_is_no_network_error(tmp_path: Path
     unreachable = [*failed[:2], "ConnectionResetError: [Errno 104] Connection reset by peer"]
     error = explained(tmp_path, *unreachable, kind="test", short=False)
     assert isinstance(error, ProviderError)
+
+
+def failed_tests(tmp_path: Path, *lines: str, short: bool = False) -> MegabuildError:
+    outcome = Outcome(ok=False, kind=OutcomeKind.TEST, message="2 of 9 failed", returncode=1)
+    return Failure(
+        outcome=outcome, lines=lines, what="test of pytorch-tests cpu_0", jobs=8, state=tmp_path, short=short,
+        package="pytorch-tests", log=tmp_path / "x.log", install="megabuild env create ./env pytorch-tests",
+    ).error()  # fmt: skip
+
+
+UPSTREAM = ("test_linalg.py::TestLinalgCPU::test_det_cpu_float32", "test_nn.py")
+
+
+def test_failed_tests_of_pytorch_are_named_with_the_command_that_repeats_one(tmp_path: Path) -> None:
+    printed = ["E   RuntimeError: HTTP Error 503: Connection reset by peer", "E   no space left on device"]
+    error = failed_tests(tmp_path, *printed, *(f"failed test: {name}" for name in UPSTREAM))
+    assert isinstance(error, UpstreamTestError)
+    headline = "test of pytorch-tests cpu_0: 2 of PyTorch's own tests failed; its packages are kept"
+    named = [f"  {name}" for name in UPSTREAM]
+    assert error.message.splitlines() == [headline, *named, f"log: {tmp_path}/x.log"]
+    repeat = f"megabuild env create ./env pytorch-tests && env/bin/pytorch-tests {UPSTREAM[0]}"
+    assert error.remedy == f"repeat one alone: {repeat}"
+    assert error.failure is not None
+    document = error.failure.to_dict()
+    assert (document["kind"], document["tests"]) == ("upstream_tests", list(UPSTREAM))
+
+
+def test_of_many_failed_tests_ten_are_named(tmp_path: Path) -> None:
+    error = failed_tests(tmp_path, *(f"failed test: test_nn.py::test_{number}" for number in range(12)))
+    assert error.message.splitlines()[10:12] == ["  test_nn.py::test_9", "  and 2 more"]
+
+
+def test_tests_of_pytorch_that_the_kernel_ended_are_a_lack_of_memory(tmp_path: Path) -> None:
+    error = failed_tests(tmp_path, f"failed test: {UPSTREAM[0]}", short=True)
+    assert isinstance(error, OutOfMemoryError)
+    assert error.fewer_jobs_help
+
+
+def test_a_test_package_that_names_no_test_is_another_failure(tmp_path: Path) -> None:
+    assert isinstance(
+        failed_tests(tmp_path, "ModuleNotFoundError: No module named 'pytest'"), PackageTestError
+    )
 
 
 def test_an_environment_that_was_solved_and_not_made_is_no_conflict(

@@ -281,6 +281,26 @@ def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> Non
     assert run.ended() == {"cluster": "built", "scatter": "failed", "test lib": "failed", "test py": "failed"}
 
 
+def test_a_failed_test_that_ends_no_others_fails_the_run_after_them() -> None:
+    run = Run(jobs=4, tasks=4)
+    run.add("build", vital=True, provides=("lib",), duration=0.3)
+    errors: list[Exception] = [BuildError("3 tests failed")]
+    run.add("test numerics", vital=True, ends_others=False, needs=("lib",), errors=errors)
+    run.add("scatter", needs=("build",))
+    with pytest.raises(BuildError, match="3 tests failed"):
+        run.go()
+    assert run.published == ["build", "scatter"]
+
+
+def test_a_long_test_ends_when_the_run_has_failed() -> None:
+    run = Run(jobs=4, tasks=4)
+    run.add("build", vital=True, provides=("lib",), duration=0.1, errors=[BuildError("no such header")])
+    run.add("test numerics", vital=True, ends_others=False, needs=("lib",), duration=60)
+    with pytest.raises(BuildError, match="no such header"):
+        run.go()
+    assert "end test numerics" not in run.notes
+
+
 def test_a_rejected_package_is_put_aside_and_leaves_the_build_s_folder(tmp_path: Path) -> None:
     package = tmp_path / "out" / "linux-64" / "broken-1-0.conda"
     package.parent.mkdir(parents=True)

@@ -143,7 +143,21 @@ def test_build_fills_its_model(
     call(invocation, "build", "linux_64_cpu", "-k")
     assert (taken[2].engine, taken[2].memory, taken[2].torch) == (None, None, None)
     flags = [(options.rehearse, options.keep_going, options.upstream_tests) for options in taken[2:]]
-    assert flags == [(True, False, False), (False, True, False)]
+    assert flags == [(True, False, None), (False, True, None)]
+
+
+def test_a_pair_of_switches_is_yes_no_or_neither(
+    invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[Options] = []
+    monkeypatch.setattr(
+        running, "run_configs", lambda requests, *_, **__: taken.extend(one.options() for one in requests)
+    )
+    for words in ([], ["--upstream-tests"], ["--no-upstream-tests"]):
+        call(invocation, "build", "linux_64_cpu", *words)
+    assert [options.upstream_tests for options in taken] == [None, True, False]
+    call(invocation, "build", "linux_64_cpu", "--upstream-tests", "--no-upstream-tests")
+    assert taken[-1].upstream_tests is False, "the last one counts"
 
 
 def test_audit_fills_its_model(

@@ -453,7 +453,7 @@ def duration(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "pyg_sources: a folder of the same name": {"pyg_sources": "/other/sources"},
             "extensions": {"extensions": ("scatter",)},
             "extensions: another": {"extensions": ("sparse",)},
-            "upstream_tests": {"upstream_tests": True},
+            "upstream_tests": {"upstream_tests": False},
             "jobs": {"cpu_count": 1},
             "jobs: by CPU_COUNT": {"environ": {"CPU_COUNT": "2"}},
             "jobs: by MAX_JOBS": {"environ": {"MAX_JOBS": "3"}},
@@ -676,7 +676,7 @@ def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -
         "own": "part of the cache's name", "root": "part of the cache's name", "config": "part of the run's name",
     }  # fmt: skip
     changes: dict[str, Any] = {
-        "engine": Engine.HOST, "pythons": ("3.12",), "optimization": "0", "upstream_tests": True, "cpu_count": 3,
+        "engine": Engine.HOST, "pythons": ("3.12",), "optimization": "0", "upstream_tests": False, "cpu_count": 3,
         "pyg": PygMode.NONE, "pyg_index": "x", "pyg_sources": "x", "extensions": ("scatter",), "arch_list": "9.0",
         "memory": 1, "torch_source": Path("/source"),
         "pool": POOL,

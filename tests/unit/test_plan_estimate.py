@@ -52,6 +52,24 @@ def test_cuda_takes_more_than_cpu_and_a_rehearsal_least(repository: Path, tmp_pa
     assert sorted(found, key=lambda figures: figures.memory_per_job) == found
 
 
+def test_pytorch_s_own_tests_take_hours_until_they_have_passed(repository: Path, tmp_path: Path) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    tested = [item for item in plan.items if item.package.name == "pytorch-tests"]
+    assert len(tested) == len(plan.options.config.pythons)
+    every = estimate_of(plan)
+    others = tuple(item for item in plan.items if item not in tested)
+    without = estimate_of(replace(plan, items=others))
+    assert every.tests_cpu_hours > 0
+    assert every.cpu_hours == pytest.approx(without.cpu_hours + every.tests_cpu_hours)
+    assert without.tests_cpu_hours == 0
+    passed = {item.file_name for item in tested if item.package.python == "3.12"}
+    left = estimate(
+        Progress(plan=plan, existing=frozenset(passed), tree=Decision(use=TreeUse.FRESH, reasons=()))
+    )
+    per_python = left.tests_cpu_hours / (len(tested) - 1)
+    assert every.tests_cpu_hours - left.tests_cpu_hours > per_python, "3.12 also runs the tests of one Python"
+
+
 def test_only_nvcc_s_heavy_objects_are_rationed(repository: Path, tmp_path: Path) -> None:
     for name, heavy in (("linux_64_cpu", 0), ("linux_64_cuda130", 1), ("linux_64_cuda130_wheel", 0)):
         plan = a_plan(repository, tmp_path, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -48,6 +47,8 @@ from pin_audit import command
 from pyg_extensions import find_wheel
 from pyg_extensions.install.install_report import install_result
 from pyg_extensions.install.installation import Origin
+from upstream_tests import run as upstream_run
+from upstream_tests.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -265,14 +266,15 @@ def libraries_of_the_staging(world: World) -> int:
 
 
 def files_of_upstreams_tests(world: World) -> int:
-    path = Path(__file__).parents[2] / "recipe/upstream_tests/pytorch_tests.py"
-    module = runpy.run_path(str(path))
-    fails = {f"test_{number}.py": number_fails for number, number_fails in enumerate(world.fails)}
-    run = module["run"]
-    made = {"passed": 3, "skipped": 0}
-    run.__globals__["run_file"] = lambda name, *_: {**made, "failed": int(fails[name])}
-    code: int = run(list(fails), 1)
-    return code
+    names = {f"test_{number}.py": "" for number, _ in enumerate(world.fails)}
+
+    def run_file(name: str, *_: object) -> upstream_run.Result:
+        failed = [name] if world.fails[list(names).index(name)] else []
+        counts = dict.fromkeys(upstream_run.Outcome, 3)
+        return upstream_run.Result(counts=counts, failed=failed)
+
+    world.patch.setattr(upstream_run, "run_file", run_file)
+    return upstream_run.run(Selection(sections={"each Python": names}), list(names), 1)
 
 
 def operations_on_a_gpu(world: World) -> int:

@@ -19,6 +19,7 @@ from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.options import Options
+from megabuild.plan.upstream_tests import has_upstream_tests
 from megabuild.providers.select import provider_of
 
 
@@ -144,7 +145,7 @@ def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
         pyg_index=options.pyg_index,
         pyg_sources=options.pyg_sources,
         extensions=options.extensions,
-        upstream_tests=options.upstream_tests,
+        upstream_tests=has_upstream_tests(options),
         jobs=jobs,
         memory=options.memory,
         object_cache=environ.get("TORCH_CCACHE", ""),

@@ -168,6 +168,11 @@ class Plan:
         return self.config.variant.get("torch_source", ("",))[0]
 
     @property
+    def base_python(self) -> str:
+        """The Python that libtorch is compiled with; empty for another feedstock's recipe."""
+        return self.config.variant.get("torch_python_base", ("",))[0]
+
+    @property
     def has_cuda(self) -> bool:
         """Whether the packages are built for GPUs."""
         return bool(self.config.cuda_version)

@@ -33,6 +33,7 @@ from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.run_choices import EnvironmentChoice
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import TorchRelease, read_release
+from megabuild.plan.upstream_tests import KEY, upstream_overrides
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.provider import Provider
@@ -238,8 +239,7 @@ def overrides_from_options(options: Options) -> dict[str, tuple[str, ...]]:
         overrides["torch_source"] = (MODEL,)
     if options.optimization:
         overrides["torch_optimization"] = (options.optimization,)
-    if options.upstream_tests:
-        overrides["torch_upstream_tests"] = ("1",)
+    overrides |= upstream_overrides(options)
     if options.arch_list is not None:
         overrides["torch_cuda_arch_list"] = (arch_list(config, options.arch_list),)
     if options.rehearse and not provider_of(config).compiles:
@@ -252,7 +252,7 @@ def _check_keys(options: Options) -> None:
     needed = {
         "rehearse": ("torch_source", options.rehearse),
         "optimization": ("torch_optimization", options.optimization),
-        "upstream-tests": ("torch_upstream_tests", options.upstream_tests),
+        "upstream-tests": (KEY, options.upstream_tests),
         "arch-list": ("torch_cuda_arch_list", options.arch_list is not None),
         "python": ("python", options.pythons),
     }

@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from groundwork.interrupts import Deadline, parse_deadline
-from groundwork.option_fields import option, repeatable, switch
+from groundwork.option_fields import either, option, repeatable, switch
 from megabuild.isolation.engine import AUTO, Engine, parse_engine
 
 #: Sections of the help text.
@@ -81,9 +81,10 @@ class RunChoices:
         BUILD, "--optimization", choices=("0", "2"),
         help="Optimization level: 2 as released, 0 for a quick trial.  [default: 2]",
     )  # fmt: skip
-    upstream_tests: bool = switch(
-        BUILD, "--upstream-tests",
-        help="Also build pytorch-tests, PyTorch's own tests of numerics, and run it once.",
+    upstream_tests: bool | None = either(
+        BUILD, "--upstream-tests", "--no-upstream-tests",
+        help="Run PyTorch's own tests (package pytorch-tests) for each Python, or leave them out.  [default: run for "
+        "conda-forge's Linux configs; leave out for Debian's, macOS's, and rehearsals]",
     )  # fmt: skip
     keep_going: bool = switch(
         BUILD, "--keep-going", "-k",

@@ -40,6 +40,8 @@ class Figures:
     memory: float  #: GB of the largest compile
     hours: float  #: CPU hours of libtorch's compile
     python_hours: float  #: CPU hours of each Python's compile
+    tests_hours: float = 0.0  #: CPU hours of PyTorch's own tests for each Python
+    one_python_tests_hours: float = 0.0  #: CPU hours of those that only one Python runs
     basis: str  #: source of the figures
     #: the same hours at ``-O0``; None: not measured
     hours_unoptimized: float | None = None

@@ -136,9 +136,13 @@ class Attempt(AbstractContextManager["Attempt"]):
         script_lines.info("%s: %s", source, masked)
 
     def explain(
-        self, outcome: Outcome, sandbox: Place, *, aside: Path, broken: Collection[str], what: str = ""
-    ) -> MegabuildError:
-        """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests."""
+        self, outcome: Outcome, sandbox: Place, *, aside: Path, broken: Collection[str], what: str = "",
+        install: str = "",
+    ) -> MegabuildError:  # fmt: skip
+        """Return a failed worker's error; the package files ``broken``, now in ``aside``, failed their tests.
+
+        ``install``: the command that installs one of them into an environment.
+        """
         culprit = self._tail.culprit(outcome, broken)
         shell = FailureShell()
         if outcome.kind is OutcomeKind.BUILD:
@@ -149,6 +153,7 @@ class Attempt(AbstractContextManager["Attempt"]):
             log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
             disks=[mount.source for mount in sandbox.mounts if mount.writable],
             inside=sandbox.state_inside, package=culprit.package, enter=shell.enter, again=shell.again,
+            install=install,
         )  # fmt: skip
         error = failure.error()
         error.packages = frozenset(broken) or self._packages_of(culprit)

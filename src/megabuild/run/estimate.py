@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import measure
+from megabuild.plan import upstream_tests
 from megabuild.plan.last_run import RunKind
 from megabuild.plan.options import MODEL
 from megabuild.plan.plan import Method, Plan, Task
@@ -47,6 +48,7 @@ class Estimate:
     memory_per_job: int = 0  #: bytes of memory of the largest compile
     memory_of_ordinary: int = 0  #: bytes of memory of every other compile than nvcc's few heavy ones
     cpu_hours: float = 0.0  #: CPU hours, without the object cache
+    tests_cpu_hours: float = 0.0  #: CPU hours of them for PyTorch's own tests
     hours: float = 0.0  #: wall-clock hours, with the planned jobs
     expected: float = 0.0  #: seconds, by former runs alone; 0 without one
     basis: str = ""  #: source of the figures, in a few words
@@ -78,12 +80,14 @@ def estimate(progress: Progress) -> Estimate:
     if figures is None:
         return Estimate(jobs=jobs)
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
-    cpu_hours = _cpu_hours(progress, figures, tasks)
+    tests_hours = _tests_hours(progress, figures)
+    parallel_hours = tests_hours + _task_hours(tasks)
+    cpu_hours = _compile_hours(progress, figures) + parallel_hours
     hours = cpu_hours / at_once
     basis = figures.basis
     if progress.kind in (RunKind.REBUILD, RunKind.REPACK):
-        cpu_hours = _rebuild_hours(progress, figures) + _task_hours(tasks)
-        hours = _rebuild_hours(progress, figures) + _task_hours(tasks) / at_once
+        cpu_hours = _rebuild_hours(progress, figures) + parallel_hours
+        hours = _rebuild_hours(progress, figures) + parallel_hours / at_once
         basis = "measured rebuilds"
     last = estimate_duration(progress, at_once)
     if last.seconds:
@@ -109,6 +113,7 @@ def estimate(progress: Progress) -> Estimate:
         memory_per_job=per_job,
         memory_of_ordinary=needs.ordinary,
         cpu_hours=round(cpu_hours, 3),
+        tests_cpu_hours=round(tests_hours, 3),
         hours=round(hours, 3),
         expected=last.seconds,
         basis=basis,
@@ -163,13 +168,23 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
     return disk
 
 
-def _cpu_hours(progress: Progress, figures: Figures, tasks: Iterable[Task]) -> float:
+def _compile_hours(progress: Progress, figures: Figures) -> float:
     hours = progress.rounds * figures.python_hours
     if progress.compiles_staging:
         hours += figures.hours
     if progress.plan.shared:
         hours *= _SHARED
-    return hours + _task_hours(tasks)
+    return hours
+
+
+def _tests_hours(progress: Progress, figures: Figures) -> float:
+    """Return the CPU hours of PyTorch's own tests for the Pythons that have not passed them yet."""
+    hours = 0.0
+    for package in upstream_tests.tests_of(progress.missing):
+        hours += figures.tests_hours
+        if package.python == progress.plan.base_python:
+            hours += figures.one_python_tests_hours
+    return hours
 
 
 def _task_hours(tasks: Iterable[Task]) -> float:

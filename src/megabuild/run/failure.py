@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from groundwork.errors import (
     PreflightError,
     ProviderError,
     SwapRefused,
+    UpstreamTestError,
 )
 from groundwork.exhaustive import assert_never
 from groundwork.failed_step import FailedStep, find_failed_step
@@ -39,6 +41,7 @@ from groundwork.resources import (
 )
 from groundwork.text import counted, display, size
 from megabuild.engine.job import Outcome, OutcomeKind
+from megabuild.plan import upstream_tests
 from megabuild.run.build_output import SWAP
 
 _PHASE = "::megabuild:: phase "
@@ -75,6 +78,8 @@ _STATUS = {
 _KEPT = "finished packages and objects are kept"
 _AGAIN = f"correct the cause, then run again: {_KEPT}"
 EXCERPT_LINES = 20
+#: The most of PyTorch's own tests that an error names.
+_NAMED_TESTS = 10
 
 
 def of_last_phase(lines: Sequence[str]) -> list[str]:
@@ -127,6 +132,7 @@ class Failure:
     phase: str = ""  #: last announced phase
     log: Path | None = None  #: the run's log file, if any
     aside: Path | None = None  #: the folder of packages that failed their tests
+    install: str = ""  #: command that makes ./env with the package that failed its test
     enter: Path | None = None  #: program that opens a shell in the failed build's environment, if any
     again: Path | None = None  #: program that repeats the failed step, if any
 
@@ -150,7 +156,7 @@ class Failure:
 
     def error(self) -> MegabuildError:
         """Return the error with its hint, and the details for ``--json``."""
-        kind, error = self._resource_error() or self._other_error()
+        kind, error = self._resource_error() or self._upstream_error() or self._other_error()
         first = self.first or FirstError(kind=ErrorKind.OTHER, message="")
         shown = self._excerpt
         last = shown[-1] if shown else self.outcome.message
@@ -165,6 +171,7 @@ class Failure:
             excerpt=shown,
             command=first.command,
             outputs=first.outputs,
+            tests=self._failed_tests,
             log=self.log,
             again=self.again,
             enter=self.enter,
@@ -212,7 +219,10 @@ class Failure:
 
     @property
     def _complaint(self) -> Complaint:
-        return find_complaint(self._step, self.first)
+        if not self._failed_tests:
+            return find_complaint(self._step, self.first)
+        # tests of PyTorch print errors of all kinds; one whose process the kernel ends has failed
+        return Complaint.KILLED if self.short else Complaint.NONE
 
     def _resource_error(self) -> tuple[FailureKind, MegabuildError] | None:
         match self._verdict:
@@ -294,6 +304,29 @@ class Failure:
         if first is None or not first.headline or any(first.message in line for line in self._excerpt):
             return ""
         return f"\n{first.headline}"
+
+    @cached_property
+    def _failed_tests(self) -> list[str]:
+        """Those of PyTorch's own tests that failed."""
+        if self.package != upstream_tests.PACKAGE or self.outcome.kind is not OutcomeKind.TEST:
+            return []
+        return upstream_tests.read_failed_tests(self.lines)
+
+    def _upstream_error(self) -> tuple[FailureKind, MegabuildError] | None:
+        """Return the error of PyTorch's own tests, whose other words mean nothing."""
+        tests = self._failed_tests
+        if not tests:
+            return None
+        named = [f"  {test}" for test in tests[:_NAMED_TESTS]]
+        if len(tests) > _NAMED_TESTS:
+            named.append(f"  and {len(tests) - _NAMED_TESTS} more")
+        if self.log:
+            named.append(f"log: {self.log}")
+        headline = f"{self.what}: {len(tests)} of PyTorch's own tests failed; its packages are kept"
+        message = "\n".join([headline, *named])
+        one = f"{upstream_tests.PROGRAM} {shlex.quote(tests[0])}"
+        remedy = f"repeat one alone: {self.install} && {one}"
+        return FailureKind.UPSTREAM_TESTS, UpstreamTestError(message, remedy)
 
     def _other_error(self) -> tuple[FailureKind, MegabuildError]:
         shown = self._shown()

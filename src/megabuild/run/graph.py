@@ -55,6 +55,7 @@ class Work:
     cpu_seconds: int = 0  #: rough estimate
     alone: str = ""  #: tasks with the same word never run in parallel
     vital: bool = False  #: its failure fails the run
+    ends_others: bool = True  #: if it is vital, its failure also ends all tasks that are not brief
     brief: bool = False  #: short enough to finish after the run has failed
     packages: Sequence[str] = ()  #: file names of the packages that fail with it
     stop: threading.Event = field(default_factory=threading.Event)  #: set to end it
@@ -281,7 +282,7 @@ class Graph:
         if not work.vital:
             return
         self._error = self._error or why
-        if not (work.brief and self._keep_going):
+        if work.ends_others and not (work.brief and self._keep_going):
             self._end_long_tasks()
 
     def _end_long_tasks(self) -> None:

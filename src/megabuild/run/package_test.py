@@ -12,11 +12,12 @@ from rattler import MatchSpec
 
 from groundwork import channel_folder, files
 from groundwork.channel import Channel
-from groundwork.errors import PackageTestError
+from groundwork.errors import PackageTestError, UpstreamTestError
 from groundwork.jobs import Budget
 from groundwork.text import Sign, duration
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine.supervisor import TESTS
+from megabuild.plan import upstream_tests
 from megabuild.plan.plan import PlanItem
 from megabuild.providers.specs import satisfied
 from megabuild.run.attempt import BROKEN, Attempt, RunContext
@@ -24,7 +25,7 @@ from megabuild.run.graph import Need, TaskResult, Work
 from megabuild.run.package_build import finish
 from megabuild.run.sandbox_paths import JobPart, make_job, make_place
 from megabuild.run.shelf import Shelf
-from megabuild.run.summary import name_of_test
+from megabuild.run.summary import install_command, name_of_test
 from megabuild.status.record import PackageState
 from megabuild.status.status import logger
 from megabuild.store.published import paths
@@ -50,7 +51,9 @@ def package_test(run: RunContext, budget: Budget, shelf: Shelf, item: PlanItem) 
         budget=budget,
         needs=needs,
         vital=True,
-        brief=True,
+        # PyTorch's own tests take long, and no package needs theirs
+        ends_others=package.name != upstream_tests.PACKAGE,
+        brief=package.name != upstream_tests.PACKAGE,
         packages=(package.file_name,),
     )
 
@@ -109,9 +112,13 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
     if not outcome.ok:
         what = f"test of {package.name} {package.build_string}"
         aside = state.parent / BROKEN
-        error = attempt.explain(outcome, sandbox, aside=aside, broken=[package.file_name], what=what)
-        if isinstance(error, PackageTestError):  # not if the test was killed
+        failed = [package.file_name]
+        install = install_command(plan.options, package, aside)
+        error = attempt.explain(outcome, sandbox, aside=aside, broken=failed, what=what, install=install)
+        if isinstance(error, (PackageTestError, UpstreamTestError)):  # not if the test was killed
             shelf.reject(built)
+        if isinstance(error, UpstreamTestError):
+            shelf.index_rejected(plan.options.config.platform)
         return TaskResult(seconds={}, error=error)
     finished = finish(attempt, package, built, state.parent / "passed")
     files.remove(state)

@@ -9,7 +9,7 @@ from groundwork.errors import IsolationError
 from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
-from megabuild.plan import kept_environments
+from megabuild.plan import kept_environments, upstream_tests
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.plan import KeptEnvironments, Method, Plan, PlanItem, Task
 from megabuild.plan.run_choices import EnvironmentChoice
@@ -20,7 +20,7 @@ from megabuild.run.outlook import Outlook
 from megabuild.run.progress import Progress
 
 #: Attributes in the JSON document.
-_ESTIMATE = "disk packages memory_per_job memory_of_ordinary cpu_hours hours basis heavy_jobs"
+_ESTIMATE = "disk packages memory_per_job memory_of_ordinary cpu_hours tests_cpu_hours hours basis heavy_jobs"
 _PACKAGE = "name version build_string build_number subdir file_name python"
 #: Words for the kinds of objects.
 _KINDS = {
@@ -113,10 +113,32 @@ def _work_lines(outlook: Outlook) -> list[str]:
         lines.append(staging_sentence(outlook.progress))
         if plan.shared and outlook.progress.compiles_staging:
             lines.append(f"{plan.shared} shares its objects")
+    lines += _tests_lines(outlook)
     jobs = counted(outlook.estimate.jobs.count, "job")
     if not outlook.estimate.basis:
         return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
     return [*lines, _needs_line(outlook), _time_line(outlook.estimate, jobs)]
+
+
+def _tests_lines(outlook: Outlook) -> list[str]:
+    """Return the lines on PyTorch's own tests: how long they take, or that they are left out; none in rehearsals."""
+    plan = outlook.plan
+    config = plan.options.config
+    if upstream_tests.KEY not in config.variant or plan.options.rehearse:
+        return []
+    if not upstream_tests.has_upstream_tests(plan.options):
+        return ["PyTorch's own tests are left out; to run them, add --upstream-tests"]
+    missing = upstream_tests.tests_of(outlook.progress.missing)
+    if not missing:
+        return []
+    takes = ""
+    if outlook.estimate.tests_cpu_hours:
+        takes = f", about {outlook.estimate.tests_cpu_hours:.1f} CPU hours"
+    lines = [f"PyTorch's own tests run for {counted(len(missing), 'Python')}{takes}"]
+    tested = upstream_tests.tests_of(item.package for item in plan.items)
+    if plan.base_python not in {package.python for package in tested}:
+        lines.append(f"its tests of kernels and torch.compile run only with Python {plan.base_python}")
+    return lines
 
 
 def _needs_line(outlook: Outlook) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from groundwork.errors import IsolationError
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, tree_reuse, work_record
+from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
 from megabuild.plan.last_run import RunKind
 from megabuild.plan.plan import Plan, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
@@ -75,8 +75,11 @@ class Progress:
 
     @property
     def rounds(self) -> int:
-        """Number of Pythons to build for; in another feedstock, packages for no Python count as one."""
-        pythons = {package.python for package in self.missing}
+        """Number of Pythons to build for; in another feedstock, packages for no Python count as one.
+
+        PyTorch's own tests are not built.
+        """
+        pythons = {package.python for package in self.missing if package.name != upstream_tests.PACKAGE}
         if not self.plan.is_foreign:
             pythons.discard(None)
         return len(pythons)

@@ -38,9 +38,14 @@ class Shelf:
 
     def reject(self, copy: Path) -> None:
         """Put a package aside that failed its test; :meth:`drop_rejected` has the next run rebuild it."""
-        files.link(copy, self._broken / copy.name)  # not moved: other tests use it
+        files.link(copy, self._broken / copy.parent.name / copy.name)  # not moved: other tests use it
         with self._lock:
             self._rejected.add(copy.name)
+
+    def index_rejected(self, platform: str) -> None:
+        """Make a channel of the rejected packages, from which users install one."""
+        with self._lock:
+            channel_folder.write_index(self._broken, platform)
 
     def drop_rejected(self) -> None:
         """Remove rejected packages from the build's folder, once no package being built may need them."""

@@ -18,6 +18,7 @@ from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.configs.render import PlannedPackage
+from megabuild.plan import upstream_tests
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
@@ -222,7 +223,10 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     as a GPU, which this machine may lack.
     """
     published = {row.package for row in rows if row.status.is_published}
-    packages = [item.package for item in plan.items if item.package.id in published]
+    packages = []
+    for item in plan.items:
+        if item.package.id in published and item.package.name != upstream_tests.PACKAGE:
+            packages.append(item.package)
     python = _newest_python(plan, packages)
     if not packages or (python is None and not plan.is_foreign):
         return ""
@@ -234,6 +238,12 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     for name, version in plan.environment.virtual_packages.items():
         variables.append(f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}")
     return " ".join([*variables, shlex.join(_words(plan.options, names, python))])
+
+
+def install_command(options: Options, package: PlannedPackage, channel: Path) -> str:
+    """Return the command that creates an environment of a package that is in a channel of its own."""
+    words = _words(options, [package.name], package.python)
+    return shlex.join([*words, "--channel", display(channel)])
 
 
 def _words(options: Options, names: Iterable[str], python: str | None) -> list[str]:

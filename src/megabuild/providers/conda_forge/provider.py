@@ -29,6 +29,8 @@ class CondaForgeProvider(Provider):
         memory=2.5,
         hours=15,
         python_hours=1.6,
+        tests_hours=1.0,
+        one_python_tests_hours=1.5,
         basis="reported for conda-forge's three-core runners",
     )
     cuda_figures = Figures(
@@ -38,6 +40,8 @@ class CondaForgeProvider(Provider):
         memory=5.3,
         hours=56,
         python_hours=2.6,
+        tests_hours=1.0,
+        one_python_tests_hours=1.5,
         basis="reported for conda-forge's builds, assuming eight cores",
     )
 

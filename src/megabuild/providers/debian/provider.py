@@ -39,6 +39,8 @@ class DebianProvider(LocalProvider):
         python_hours=0.5,
         hours_unoptimized=2.4,
         python_hours_unoptimized=0.45,
+        tests_hours=1.0,
+        one_python_tests_hours=1.5,
         basis="measured with PyTorch 2.6 on two cores",
     )
     cuda_figures = Figures(
@@ -50,6 +52,8 @@ class DebianProvider(LocalProvider):
         python_hours=0.55,
         hours_unoptimized=3.7,
         python_hours_unoptimized=0.42,
+        tests_hours=1.0,
+        one_python_tests_hours=1.5,
         basis="measured with PyTorch 2.6, for one GPU architecture",
     )
 

@@ -1,0 +1,1 @@
+"""Packs PyTorch's own tests that selection.ini selects (`gather`), and runs them with the installed torch (`run`)."""

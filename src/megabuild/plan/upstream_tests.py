@@ -1,0 +1,53 @@
+"""PyTorch's own tests: whether a run has their package, and what the package prints of a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from megabuild.configs.render import PlannedPackage
+from megabuild.plan.options import Options
+
+#: The package, one for each Python.
+PACKAGE = "pytorch-tests"
+#: The program that runs them, in an environment ``./env``.
+PROGRAM = "env/bin/pytorch-tests"
+#: The config's key that adds it.
+KEY = "torch_upstream_tests"
+_ON = ("1",)
+_OFF = ("0",)
+#: Begins the line of a failed test (recipe/upstream_tests/run.py).
+_FAILED_TEST = "failed test: "
+
+
+def has_upstream_tests(options: Options) -> bool:
+    """Return whether a run has the package: by option, else by the config, and then not in a rehearsal."""
+    if options.upstream_tests is not None:
+        return options.upstream_tests
+    if options.rehearse:
+        return False
+    return tuple(options.config.variant.get(KEY, _OFF)) == _ON
+
+
+def upstream_overrides(options: Options) -> dict[str, tuple[str, ...]]:
+    """Return the override of the config's key, if the run needs one."""
+    configured = options.config.variant.get(KEY)
+    if configured is None:
+        return {}
+    value = _ON if has_upstream_tests(options) else _OFF
+    if tuple(configured) == value:
+        return {}
+    return {KEY: value}
+
+
+def tests_of(packages: Iterable[PlannedPackage]) -> list[PlannedPackage]:
+    """Return the packages of tests among others."""
+    return [package for package in packages if package.name == PACKAGE]
+
+
+def read_failed_tests(lines: Iterable[str]) -> list[str]:
+    """Return the names of the tests that failed, each once, from what the package's test printed."""
+    names: dict[str, None] = {}
+    for line in lines:
+        if line.startswith(_FAILED_TEST):
+            names[line.removeprefix(_FAILED_TEST).strip()] = None
+    return list(names)

@@ -1,0 +1,95 @@
+"""Which runs have PyTorch's own tests, and what a plan says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groundwork.errors import UsageError
+from groundwork.jobs import Jobs
+from megabuild.configs.config import load
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.options import Options
+from megabuild.plan.plan import Plan, PlanItem
+from megabuild.plan.planning import overrides_from_options, render_recipe
+from megabuild.plan.upstream_tests import KEY, PACKAGE, has_upstream_tests, read_failed_tests
+from megabuild.providers.environment import Environment
+from megabuild.run.estimate import Estimate
+from megabuild.run.outlook import Outlook
+from megabuild.run.plan_report import plan_lines
+from megabuild.run.progress import Progress
+
+LEFT_OUT = "PyTorch's own tests are left out; to run them, add --upstream-tests"
+
+
+def an_outlook(root: Path, folder: Path, name: str, **choices: Any) -> Outlook:
+    options = Options(config=load(root, name), root=root, output=folder, cache=folder, **choices)
+    overrides = overrides_from_options(options)
+    packages = [package for package in render_recipe(options, overrides) if not package.skipped]
+    plan = Plan(
+        options=options,
+        items=tuple(PlanItem(package=package) for package in packages),
+        left_out={},
+        environment=Environment(channels=(), pythons=(), overrides=overrides),
+        staging=Fingerprint(),
+    )
+    estimate = Estimate(tests_cpu_hours=12.34, basis="measured", jobs=Jobs(count=2, reason=""))
+    return Outlook(progress=Progress(plan=plan), estimate=estimate)
+
+
+@pytest.mark.parametrize(
+    ("config", "choices", "expected"),
+    [
+        ("linux_64_cpu", {}, True),
+        ("linux_aarch64_cuda130", {}, True),
+        ("linux_64_cpu", {"upstream_tests": False}, False),
+        ("linux_64_cpu", {"rehearse": True}, False),
+        ("linux_64_cpu", {"rehearse": True, "upstream_tests": True}, True),
+        ("linux_64_cpu_debian", {}, False),
+        ("linux_64_cpu_debian", {"upstream_tests": True}, True),
+        ("linux_64_cpu_wheel", {}, False),
+        ("linux_64_cpu_wheel", {"upstream_tests": False}, False),
+        ("osx_arm64_cpu", {}, False),
+    ],
+)
+def test_conda_forge_s_linux_configs_have_them_unless_a_run_leaves_them_out(
+    repository: Path, tmp_path: Path, config: str, choices: dict[str, Any], expected: bool
+) -> None:
+    outlook = an_outlook(repository, tmp_path, config, **choices)
+    assert has_upstream_tests(outlook.options) == expected
+    items = [item.package for item in outlook.plan.items]
+    pythons = [package.python for package in items if package.name == PACKAGE]
+    assert pythons == [package.python for package in items if package.name == "pytorch"] * expected
+
+
+def test_official_wheels_have_no_tests(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=KEY):
+        an_outlook(repository, tmp_path, "linux_64_cpu_wheel", upstream_tests=True)
+
+
+def test_a_plan_says_how_long_they_take_or_that_they_are_left_out(repository: Path, tmp_path: Path) -> None:
+    lines = plan_lines(an_outlook(repository, tmp_path, "linux_64_cpu", pythons=("3.12", "3.13")))
+    assert "PyTorch's own tests run for 2 Pythons, about 12.3 CPU hours" in lines
+    assert not any("torch.compile" in line for line in lines)
+    lines = plan_lines(an_outlook(repository, tmp_path, "linux_64_cpu", pythons=("3.13",)))
+    assert "its tests of kernels and torch.compile run only with Python 3.12" in lines
+    for config, choices in (("linux_64_cpu", {"upstream_tests": False}), ("linux_64_cpu_debian", {})):
+        assert LEFT_OUT in plan_lines(an_outlook(repository, tmp_path, config, **choices))
+    for config, choices in (("linux_64_cpu", {"rehearse": True}), ("linux_64_cpu_wheel", {})):
+        lines = plan_lines(an_outlook(repository, tmp_path, config, **choices))
+        assert not any("own tests" in line for line in lines)
+
+
+def test_tests_that_have_passed_are_not_announced(repository: Path, tmp_path: Path) -> None:
+    outlook = an_outlook(repository, tmp_path, "linux_64_cpu")
+    passed = {item.file_name for item in outlook.plan.items if item.package.name == PACKAGE}
+    outlook = replace(outlook, progress=replace(outlook.progress, existing=frozenset(passed)))
+    assert not any("own tests" in line for line in plan_lines(outlook))
+
+
+def test_names_of_failed_tests_are_read_once_each() -> None:
+    lines = ["failed test: test_nn.py", "a failed test: no", "failed test: test_nn.py::T::test_x[a b]", "x"]
+    assert read_failed_tests([*lines, *lines]) == ["test_nn.py", "test_nn.py::T::test_x[a b]"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from command_line.options import builds_folder
 from command_line.parameters import command
 from command_line.root import output_folder
-from groundwork.errors import UsageError
+from groundwork.errors import UpstreamTestError, UsageError
 from groundwork.option_fields import argument, option, switch
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size
@@ -36,6 +36,11 @@ class UploadOptions:
     apply: bool = switch(
         DESTINATION, "--apply", help="Upload, with the token in ANACONDA_API_KEY.  [default: list only]"
     )
+    despite_tests: bool = switch(
+        DESTINATION,
+        "--despite-tests",
+        help="Upload packages although PyTorch's own tests failed, or never ran.",
+    )
     output: str | None = builds_folder()
 
 
@@ -56,6 +61,11 @@ def upload(options: UploadOptions) -> Result:
     release = uploading.find_release(output_folder(options.output), options.config)
     total = size(sum(artifact.size for artifact in release.artifacts))
     lines = _lines(release, total)
+    if options.apply and release.untested and not options.despite_tests:
+        raise UpstreamTestError(
+            f"{options.config}: {_untested_line(release)}",
+            "correct the cause and build again, or add --despite-tests",
+        )
     if not options.apply or not user:
         return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
     scratch = cache_folder(os.environ) / "tmp"
@@ -74,5 +84,12 @@ def _lines(release: Release, total: str) -> list[str]:
     for artifact in release.artifacts:
         lines.append(f"{artifact.path.name}  {size(artifact.size)}")
     lines.append(f"{counted(len(release.artifacts), 'package')}, {total}")
+    if release.untested:
+        lines.append(f"{Sign.warning} {_untested_line(release)}")
     lines.append("")
     return lines
+
+
+def _untested_line(release: Release) -> str:
+    names = ", ".join(name.removesuffix(".conda") for name in release.untested)
+    return f"PyTorch's own tests failed or never ran: {names}"

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -17,6 +17,9 @@ from rattler.package import IndexJson
 from groundwork import files, process, redact
 from groundwork.damage import reading_archive
 from groundwork.errors import BuildError, ConfigError, UsageError
+from groundwork.names import package_name
+from megabuild.plan import upstream_tests
+from megabuild.status.reading import read_run_state
 from megabuild.store import published
 
 #: Runs in a separate process, since the engine ignores Ctrl-C while it uploads. One file each: it stops at the first
@@ -61,6 +64,7 @@ class Release:
 
     artifacts: tuple[Artifact, ...]  #: the newest build of each variant, dependencies first
     replaced: tuple[Artifact, ...]  #: earlier builds of these
+    untested: tuple[str, ...]  #: packages of PyTorch's own tests that the last run had, and that did not pass
 
 
 def find_release(output: Path, config: str) -> Release:
@@ -87,7 +91,20 @@ def find_release(output: Path, config: str) -> Release:
     order = list(TopologicalSorter(requirements).static_order())
     artifacts = sorted(newest.values(), key=lambda one: (order.index(one.name), one.path.name))
     replaced = [artifact for artifact in every if artifact not in artifacts]
-    return Release(artifacts=tuple(artifacts), replaced=tuple(replaced))
+    untested = _find_untested(output / config, {record.path.rpartition("/")[2] for record in records})
+    return Release(artifacts=tuple(artifacts), replaced=tuple(replaced), untested=untested)
+
+
+def _find_untested(state: Path, published_names: Collection[str]) -> tuple[str, ...]:
+    """Return the packages of PyTorch's own tests of the last run that are not published: these failed, or never ran."""
+    record = read_run_state(state).record
+    if record is None:
+        return ()
+    names: list[str] = []
+    for name in record.packages:
+        if package_name(name) == upstream_tests.PACKAGE and name not in published_names:
+            names.append(name)
+    return tuple(names)
 
 
 def _read(path: Path, size: int) -> Artifact:

@@ -17,8 +17,10 @@ from click.testing import Result
 from tiny import make_package, publish
 
 from command_line.run_command import Invocation
-from groundwork.errors import BuildError, ConfigError, IntegrityError, UsageError
+from groundwork.errors import BuildError, ConfigError, IntegrityError, UpstreamTestError, UsageError
 from megabuild import upload as uploading
+from megabuild.status import record as state_file
+from megabuild.status.record import PackageState, RunRecord
 from megabuild.store import published
 
 CONFIG = "linux_64_cuda130"
@@ -106,6 +108,27 @@ def test_a_package_is_uploaded_after_its_dependencies(release: Channel, anaconda
     order = ["libtorch-cuda-linalg"] * 2 + ["libtorch"] + ["pytorch"] * 2 + ["pytorch-gpu"]
     assert staged == order == re.findall(r"(?m)^(\S+)-2\.13\.0-\S+\.conda ", shown.stdout)
     assert all("token s3cr3t-token" in line for line in anaconda if "/s3" not in line)
+
+
+def test_packages_whose_tests_failed_are_uploaded_on_request_only(
+    release: Channel, anaconda: list[str]
+) -> None:
+    failed = f"pytorch-tests-2.13.0-{FLAVOUR}_py312_h5_300.conda"
+    record = RunRecord(config=CONFIG)
+    record.packages = {release.packages[-1].name: PackageState.PUBLISHED, failed: PackageState.FAILED}
+    (release.output / CONFIG).mkdir()
+    state_file.write(release.output / CONFIG, record)
+    listed = upload(release)
+    assert listed.exit_code == 0
+    assert f"! PyTorch's own tests failed or never ran: {failed.removesuffix('.conda')}" in listed.stdout
+    refused = upload(release, "--user", "me", "--apply")
+    assert (refused.exit_code, anaconda) == (UpstreamTestError.exit_code, [])
+    assert "--despite-tests" in refused.output
+    assert upload(release, "--user", "me", "--apply", "--despite-tests").exit_code == 0
+    assert anaconda
+    release.add("pytorch-tests", f"{FLAVOUR}_py312_h5_300", f"pytorch ==2.13.0 {FLAVOUR}_py312_*_300")
+    publish(release.output / "packages" / CONFIG, release.packages[-1:])
+    assert "own tests" not in upload(release).stdout
 
 
 def test_a_repeated_upload_adds_what_the_channel_lacks(release: Channel, anaconda: list[str]) -> None:

@@ -44,7 +44,7 @@ def an_outlook(root: Path, folder: Path, name: str, **choices: Any) -> Outlook:
     ("config", "choices", "expected"),
     [
         ("linux_64_cpu", {}, True),
-        ("linux_aarch64_cuda130", {}, True),
+        ("linux_64_cuda130", {}, True),
         ("linux_64_cpu", {"upstream_tests": False}, False),
         ("linux_64_cpu", {"rehearse": True}, False),
         ("linux_64_cpu", {"rehearse": True, "upstream_tests": True}, True),
@@ -63,6 +63,22 @@ def test_conda_forge_s_linux_configs_have_them_unless_a_run_leaves_them_out(
     items = [item.package for item in outlook.plan.items]
     pythons = [package.python for package in items if package.name == PACKAGE]
     assert pythons == [package.python for package in items if package.name == "pytorch"] * expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "choices", "expected"),
+    [
+        ("linux-aarch64", {}, True),
+        ("linux-64", {}, False),
+        ("linux-64", {"upstream_tests": True}, True),
+    ],
+)
+def test_a_cross_build_has_them_on_request_only(
+    repository: Path, tmp_path: Path, machine: str, choices: dict[str, Any], expected: bool
+) -> None:
+    config = replace(load(repository, "linux_aarch64_cuda130"), build_platform=machine)
+    options = Options(config=config, root=repository, output=tmp_path, cache=tmp_path, **choices)
+    assert has_upstream_tests(options) == expected
 
 
 def test_official_wheels_have_no_tests(repository: Path, tmp_path: Path) -> None:

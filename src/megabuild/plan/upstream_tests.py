@@ -20,10 +20,13 @@ _FAILED_TEST = "failed test: "
 
 
 def has_upstream_tests(options: Options) -> bool:
-    """Return whether a run has the package: by option, else by the config, and then not in a rehearsal."""
+    """Return whether a run has the package: by option, else by the config.
+
+    By the config alone, neither a rehearsal has it nor a cross build, whose tests take days in an emulator.
+    """
     if options.upstream_tests is not None:
         return options.upstream_tests
-    if options.rehearse:
+    if options.rehearse or options.config.platforms.is_cross:
         return False
     return tuple(options.config.variant.get(KEY, _OFF)) == _ON
 

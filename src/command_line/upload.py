@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ EXAMPLES = """
 {prog} linux_64_cuda130 --user me --apply   upload them to your channel
 """
 DESTINATION = "Destination"
+_FAILED_TESTS = "PyTorch's own tests failed or never ran"
+_UNTESTED = "never tested"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,7 @@ class UploadOptions:
     despite_tests: bool = switch(
         DESTINATION,
         "--despite-tests",
-        help="Upload packages although PyTorch's own tests failed, or never ran.",
+        help="Upload packages although tests failed, or never ran.",
     )
     output: str | None = builds_folder()
 
@@ -61,11 +64,8 @@ def upload(options: UploadOptions) -> Result:
     release = uploading.find_release(output_folder(options.output), options.config)
     total = size(sum(artifact.size for artifact in release.artifacts))
     lines = _lines(release, total)
-    if options.apply and release.untested and not options.despite_tests:
-        raise UpstreamTestError(
-            f"{options.config}: {_untested_line(release)}",
-            "correct the cause and build again, or add --despite-tests",
-        )
+    if options.apply and not options.despite_tests:
+        _check_tests(options.config, release)
     if not options.apply or not user:
         return Result(lines=[*lines, "upload them with --user CHANNEL --apply"])
     scratch = cache_folder(os.environ) / "tmp"
@@ -84,12 +84,30 @@ def _lines(release: Release, total: str) -> list[str]:
     for artifact in release.artifacts:
         lines.append(f"{artifact.path.name}  {size(artifact.size)}")
     lines.append(f"{counted(len(release.artifacts), 'package')}, {total}")
+    if release.failed_tests:
+        lines.append(f"{Sign.warning} {_FAILED_TESTS}: {_labels(release.failed_tests)}")
     if release.untested:
-        lines.append(f"{Sign.warning} {_untested_line(release)}")
+        lines.append(f"{Sign.warning} {_UNTESTED}: {_labels(release.untested)}")
     lines.append("")
     return lines
 
 
-def _untested_line(release: Release) -> str:
-    names = ", ".join(name.removesuffix(".conda") for name in release.untested)
-    return f"PyTorch's own tests failed or never ran: {names}"
+def _check_tests(config: str, release: Release) -> None:
+    """Refuse packages whose tests failed or never ran.
+
+    Raises UpstreamTestError: There are such packages.
+    """
+    if release.failed_tests:
+        raise UpstreamTestError(
+            f"{config}: {_FAILED_TESTS}: {_labels(release.failed_tests)}",
+            "correct the cause and build again, or add --despite-tests",
+        )
+    if release.untested:
+        raise UpstreamTestError(
+            f"{config}: {_UNTESTED}: {_labels(release.untested)}",
+            "build again on a machine that can test them, or add --despite-tests",
+        )
+
+
+def _labels(names: Sequence[str]) -> str:
+    return ", ".join(name.removesuffix(".conda") for name in names)

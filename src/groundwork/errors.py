@@ -170,7 +170,7 @@ class AuditError(MegabuildError):
 
 
 class UpstreamTestError(MegabuildError):
-    """PyTorch's own tests failed; the packages are built, and passed the recipe's tests."""
+    """PyTorch's own tests failed after the recipe's; or packages to upload were never tested."""
 
     exit_code = 15
 

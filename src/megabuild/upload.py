@@ -64,7 +64,9 @@ class Release:
 
     artifacts: tuple[Artifact, ...]  #: the newest build of each variant, dependencies first
     replaced: tuple[Artifact, ...]  #: earlier builds of these
-    untested: tuple[str, ...]  #: packages of PyTorch's own tests that the last run had, and that did not pass
+    #: Packages of PyTorch's own tests that the last run had, and that did not pass.
+    failed_tests: tuple[str, ...]
+    untested: tuple[str, ...]  #: packages to upload whose own tests never ran, since no emulator was there
 
 
 def find_release(output: Path, config: str) -> Release:
@@ -91,11 +93,16 @@ def find_release(output: Path, config: str) -> Release:
     order = list(TopologicalSorter(requirements).static_order())
     artifacts = sorted(newest.values(), key=lambda one: (order.index(one.name), one.path.name))
     replaced = [artifact for artifact in every if artifact not in artifacts]
-    untested = _find_untested(output / config, {record.path.rpartition("/")[2] for record in records})
-    return Release(artifacts=tuple(artifacts), replaced=tuple(replaced), untested=untested)
+    is_tested = {Path(record.path).name: record.is_tested for record in records}
+    return Release(
+        artifacts=tuple(artifacts),
+        replaced=tuple(replaced),
+        failed_tests=_find_failed_tests(output / config, is_tested),
+        untested=tuple(artifact.path.name for artifact in artifacts if not is_tested[artifact.path.name]),
+    )
 
 
-def _find_untested(state: Path, published_names: Collection[str]) -> tuple[str, ...]:
+def _find_failed_tests(state: Path, published_names: Collection[str]) -> tuple[str, ...]:
     """Return the packages of PyTorch's own tests of the last run that are not published: these failed, or never ran."""
     record = read_run_state(state).record
     if record is None:

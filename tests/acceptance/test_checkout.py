@@ -109,7 +109,10 @@ def test_a_plan_for_arm_says_where_it_is_compiled_and_with_which_pythons(checkou
     text = plan.succeeded()
     assert "builds PyTorch 2.6.0 for linux-aarch64, compiled on linux-64" in text
     assert re.search(r"\npytorch-2\.6\.0-cpu_generic_py31[13]_", text)
-    assert "Python 3.10, 3.12 left out: for linux-aarch64, Debian's 3.11 (bookworm), 3.13 (trixie) are used" in text
+    assert (
+        "Python 3.10, 3.12 left out: for linux-aarch64, Debian's 3.11 (bookworm), 3.13 (trixie) are used"
+        in text
+    )
 
 
 @pytest.mark.parametrize(

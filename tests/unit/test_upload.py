@@ -131,6 +131,24 @@ def test_packages_whose_tests_failed_are_uploaded_on_request_only(
     assert "own tests" not in upload(release).stdout
 
 
+def test_packages_that_were_never_tested_are_uploaded_on_request_only(
+    release: Channel, anaconda: list[str]
+) -> None:
+    path = release.output / "packages" / CONFIG / published.RECORDS
+    records = json.loads(path.read_text())
+    untested = release.packages[-1].name
+    records[untested]["is_tested"] = False
+    path.write_text(json.dumps(records))
+    listed = upload(release)
+    assert listed.exit_code == 0
+    assert f"! never tested: {untested.removesuffix('.conda')}\n" in listed.stdout
+    refused = upload(release, "--user", "me", "--apply")
+    assert (refused.exit_code, anaconda) == (UpstreamTestError.exit_code, [])
+    assert "build again on a machine that can test them, or add --despite-tests" in refused.output
+    assert upload(release, "--user", "me", "--apply", "--despite-tests").exit_code == 0
+    assert anaconda
+
+
 def test_a_repeated_upload_adds_what_the_channel_lacks(release: Channel, anaconda: list[str]) -> None:
     records = release.output / "packages" / CONFIG / published.RECORDS
     everything = records.read_text()

@@ -188,13 +188,20 @@ def test_a_plan_says_what_is_built_side_by_side(checkout: Place) -> None:
     assert "one config at a time: --one-by-one\n" in checkout.run(f"{command} -j 4 --one-by-one").succeeded()
 
 
-def test_the_audit_has_upstream_recipe_and_conda_forge_side_by_side(checkout: Place) -> None:
-    for command in (
+@pytest.mark.parametrize(
+    "command",
+    [
         documented("python3 scripts/megabuild audit"),
-        documented("python3 scripts/megabuild audit --package pyg-lib"),
-    ):
-        table = checkout.run(command).succeeded()
-        assert "| package | upstream | recipe | conda-forge | status |" in table
+        pytest.param(documented("python3 scripts/megabuild audit --package pyg-lib"), marks=pytest.mark.long),
+    ],
+)
+def test_the_audit_has_upstream_recipe_and_conda_forge_side_by_side(checkout: Place, command: str) -> None:
+    table = checkout.run(command).succeeded()
+    assert "| package | upstream | recipe | conda-forge | status |" in table
+
+
+@pytest.mark.long  # all packages' sources are read
+def test_the_audit_of_all_packages_is_one_json_document(checkout: Place) -> None:
     document = checkout.run(documented("python3 scripts/megabuild audit --package all --json > audit.json"))
     document.succeeded()
     assert json.loads((checkout.folder / "audit.json").read_text())
@@ -203,9 +210,15 @@ def test_the_audit_has_upstream_recipe_and_conda_forge_side_by_side(checkout: Pl
 @pytest.mark.parametrize(
     "command",
     [
-        documented("python3 scripts/megabuild audit --package all --offline --fail-on conflict"),
         documented("python3 scripts/megabuild audit --offline --fail-on conflict"),
-        documented("python3 scripts/audit-pins --package all --offline --fail-on conflict"),
+        pytest.param(
+            documented("python3 scripts/megabuild audit --package all --offline --fail-on conflict"),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            documented("python3 scripts/audit-pins --package all --offline --fail-on conflict"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_audit_in_ci_judges_or_says_what_it_could_not_read(checkout: Place, command: str) -> None:
@@ -219,7 +232,9 @@ def test_the_audit_in_ci_judges_or_says_what_it_could_not_read(checkout: Place, 
 @pytest.mark.parametrize(
     ("command", "release"),
     [
-        (documented("python3 scripts/megabuild audit --release 2.14.0"), "2.14.0"),
+        pytest.param(
+            documented("python3 scripts/megabuild audit --release 2.14.0"), "2.14.0", marks=pytest.mark.long
+        ),
         (documented("python3 scripts/megabuild audit --bump 2.14.1"), "2.14.1"),
         (documented("python3 scripts/megabuild audit --package pyg-lib --bump 0.9.0"), "0.9.0"),
         (documented("python3 scripts/megabuild audit --package pyg-lib --release 0.8.0"), "0.8.0"),
@@ -282,6 +297,10 @@ def test_sizes_are_known_before_an_installation(checkout: Place) -> None:
     text = checkout.run(command).succeeded()
     assert "to download" in text
     assert "nvidia-cudnn-cu13" in text
+
+
+@pytest.mark.long  # ten seconds of resolving
+def test_sizes_are_of_this_python_by_default(checkout: Place) -> None:
     example = documented("python3 scripts/megabuild sizes torch==2.13.0 onnxruntime-gpu")
     assert "onnxruntime-gpu" in checkout.run(example).succeeded()
 

@@ -117,6 +117,7 @@ def test_a_broken_source_is_named_and_mended(rehearsed: Place) -> None:
 KERNELS = Path("rehearsal/model/aten/src/ATen/native/LinearAlgebra.cpp")
 
 
+@pytest.mark.long  # three rehearsals
 def test_a_wrong_kernel_is_found_by_pytorch_s_own_tests(rehearsed: Place) -> None:
     """The miniature's tests, which a rehearsal leaves out, as conda-forge's configs run PyTorch's."""
     command = f"{REHEARSE} --upstream-tests"

@@ -67,6 +67,7 @@ def test_sizes_of_requirements_in_a_plain_install(plain_install: Place) -> None:
     assert re.search(r"six .*kB", plain_install.run("megabuild sizes six").succeeded())
 
 
+@pytest.mark.long  # another installation
 def test_the_extra_adds_environments_and_wheels(conda_install: Place, plain_install: Place) -> None:
     # the fixtures install the wheel that these commands make of DIR
     assert documented("pip install 'DIR[conda]'")
@@ -91,6 +92,7 @@ def test_uvx_slims_an_environment(plain_install: Place, checkout: Place) -> None
     plain_install.run(f"{PROGRAMS}/{command}").succeeded()
 
 
+@pytest.mark.long  # another installation
 def test_uvx_installs_pyg(pyg_user: Place) -> None:
     start = f"{PROGRAMS}/uvx --from {pyg_user.folder} megabuild"
     text = pyg_user.run(f"{start} install-pyg --python ~/venv torch_cluster --plan").ended_with(4)
@@ -98,6 +100,7 @@ def test_uvx_installs_pyg(pyg_user: Place) -> None:
     assert "index" not in text
 
 
+@pytest.mark.long  # another installation
 def test_pipx_installs_it(plain_install: Place, checkout: Place, tmp_path: Path) -> None:
     command = documented("pipx install DIR", {"DIR": checkout.folder})
     plain_install.run(

@@ -126,6 +126,7 @@ def test_any_file_may_be_damaged(
     assert not tiny.phases(), "the run after that has nothing to do"
 
 
+@pytest.mark.long  # many builds
 def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(
     tiny: Tiny, undisturbed: Contents
 ) -> None:

@@ -62,6 +62,7 @@ def options(repository: Path, tree: Path, torch: str | None) -> Options:
     )
 
 
+@pytest.mark.long  # a minute
 def test_libtorch_is_compiled_once_and_none_of_its_files_is_in_a_wheel(
     repository: Path, tree: Path, tmp_path: Path
 ) -> None:

@@ -172,6 +172,7 @@ def test_one_that_fails_does_not_stop_the_others_and_says_why_in_english(place: 
     assert place.libraries("torch_spline_conv")
 
 
+@pytest.mark.long  # ten seconds
 def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> None:
     """pip says that all is well, and the first operation on a GPU fails: what this program is there to end."""
     wheel = place.offer("torch_spline_conv", cuda=False)
@@ -185,6 +186,7 @@ def test_a_cpu_build_beside_a_cuda_torch_is_found_and_replaced(place: Place) -> 
     assert place.libraries("torch_spline_conv")[0] == "_basis_cuda.so"
 
 
+@pytest.mark.long  # ten seconds
 def test_what_was_there_is_tried_again_beside_what_was_installed(place: Place) -> None:
     """torch_sparse imports torch_scatter: one that is there may fail with another torch_scatter than it had."""
     wheel = place.offer("torch_sparse")
@@ -204,6 +206,7 @@ def test_what_was_there_is_tried_again_beside_what_was_installed(place: Place) -
     assert "AssertionError: too new" in str(rows["torch_sparse"]["notes"])
 
 
+@pytest.mark.long  # half a minute
 def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain_venv: Path) -> None:
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
     words = ["--json", "--arch-list", "sm_90", *asked("torch_spline_conv")]
@@ -242,6 +245,7 @@ def test_the_second_environment_gets_what_the_first_compiled(place: Place, plain
     assert planned("--pyg-sources", str(place.sdists / "other"))["how"] == "source"
 
 
+@pytest.mark.long  # half a minute
 def test_a_kept_wheel_that_fails_is_compiled_again_but_not_for_what_the_place_cannot_do(place: Place) -> None:
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
     words = ["--json", "--arch-list", "9.0", *asked("torch_spline_conv")]
@@ -308,7 +312,13 @@ def test_a_setup_py_that_fails_is_no_matter_of_the_network(place: Place) -> None
     assert left(place) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        *(pytest.param(number, marks=pytest.mark.long) for number in (signal.SIGINT, signal.SIGKILL)),
+    ],
+)
 def test_a_run_that_is_stopped_leaves_no_compiler_and_no_files(number: signal.Signals, place: Place) -> None:
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
     compiler, note, temporary = (place.folder / name for name in ("slow-cc", "compiling", "tmp"))
@@ -329,6 +339,7 @@ def test_a_run_that_is_stopped_leaves_no_compiler_and_no_files(number: signal.Si
     assert wait_for(lambda: not Path(f"/proc/{note.read_text().strip()}/cwd").is_dir(), 30)
 
 
+@pytest.mark.long  # many environments
 def test_a_kept_wheel_outlives_the_settings_and_the_faults_of_pip(place: Place) -> None:
     torch_model.make_sdist("torch_spline_conv", VERSION, place.sdists)
     words = ["--json", "--arch-list", "9.0", *asked("torch_spline_conv")]

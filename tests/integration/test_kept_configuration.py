@@ -200,6 +200,7 @@ def kept(build: Path) -> list[Path]:
     return undo_folder.copies(build, staged_configuration.NAME)
 
 
+@pytest.mark.long  # ten seconds
 def test_a_return_killed_anywhere_is_repeated_or_whole(tree: Tree) -> None:
     before = {name: content for name, content in tree.configuration().items() if name != SETTINGS}
     swapped(tree)

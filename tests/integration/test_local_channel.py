@@ -23,7 +23,7 @@ _NEEDS = (
     "pybind11-abi", "cmake >=3.27", "ninja", "gcc_linux-64 14.*", "gxx_linux-64 14.*", "sysroot_linux-64 2.17.*",
     "mkl-devel 2025.*", "libcblas * *_mkl", "libmagma-devel 2.9.0.*", "cuda-nvcc_linux-64 12.9.*",
 )  # fmt: skip
-_WANTED = ("3.10", "3.13", "3.13t", "3.14")
+_WANTED = ("3.10", "3.13t")
 
 pytestmark = [
     pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64"),

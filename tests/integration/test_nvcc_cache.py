@@ -118,7 +118,9 @@ def test_another_host_compiler_is_noticed_however_it_is_named(compiler: Compiler
     assert answers == [MISS, HIT, MISS]
 
 
-@pytest.mark.parametrize("variable", ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])
+@pytest.mark.parametrize(
+    "variable", ["NVCC_PREPEND_FLAGS", pytest.param("NVCC_APPEND_FLAGS", marks=pytest.mark.long)]
+)
 def test_flags_of_variables_are_noticed(compiler: Compiler, variable: str) -> None:
     answers = [compiler.run(*COMPILE, **{variable: flags}) for flags in ("-DX=1", "-DX=1", "-DX=2")]
     assert answers == [MISS, HIT, MISS]
@@ -134,6 +136,7 @@ def test_flags_of_files_are_noticed(compiler: Compiler, form: str) -> None:
     assert answers == [MISS, HIT, MISS]
 
 
+@pytest.mark.long  # several compiles
 def test_flags_of_a_file_that_another_file_names_are_noticed(compiler: Compiler) -> None:
     (compiler.folder / "flags").write_text("--options-file more")
     answers: list[str] = []
@@ -181,7 +184,9 @@ def test_no_setting_of_the_user_leads_to_text(compiler: Compiler, setting: str) 
     assert answers == [MISS, HIT, MISS]
 
 
-@pytest.mark.parametrize(("name", "cached"), [("nvcc-13.0", True), ("cuda-compiler", False)])
+@pytest.mark.parametrize(
+    ("name", "cached"), [pytest.param("nvcc-13.0", True, marks=pytest.mark.long), ("cuda-compiler", False)]
+)
 def test_nvcc_under_another_name_is_never_found_by_text(compiler: Compiler, name: str, cached: bool) -> None:
     program(compiler.folder / name, f'exec {compiler.nvcc} "$@"')
     named = replace(compiler, nvcc=compiler.folder / name)
@@ -299,7 +304,13 @@ def of_install_pyg(folder: Path) -> list[str]:
     return [str(write_launcher(folder / "launcher", "ccache"))]
 
 
-@pytest.mark.parametrize("make", [of_libtorch, of_an_extension, of_install_pyg])
+@pytest.mark.parametrize(
+    "make",
+    [
+        of_libtorch,
+        *(pytest.param(make, marks=pytest.mark.long) for make in (of_an_extension, of_install_pyg)),
+    ],
+)
 def test_every_launcher_of_nvcc_sees_sources_and_flags(
     compiler: Compiler, make: Callable[[Path], list[str]]
 ) -> None:

@@ -81,6 +81,7 @@ def headers_of(include: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.long  # twelve seconds
 def test_no_header_of_libtorch_names_one_that_only_pytorch_has(wheel: Wheel, include: Path) -> None:
     """By their text, in which every condition holds: those of FBGEMM and QNNPACK are included without effect."""
     own = [include, include / "torch/csrc/api/include"]

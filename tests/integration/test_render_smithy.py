@@ -77,6 +77,7 @@ def smithy_config(repository: Path, root: Path, name: str = "linux_64_cuda130", 
     return load(root, "linux_64_a")
 
 
+@pytest.mark.long  # every recipe is rendered for each CUDA
 def test_cuda_has_its_own_list_or_the_newest_of_its_major_version(repository: Path, tmp_path: Path) -> None:
     configs = [load(repository, name) for name in available(repository) if name.startswith("linux_64_cuda")]
     versions = {config.cuda_version or "" for config in configs if config.follows_conda_forge}

@@ -50,6 +50,9 @@ CXXFLAGS="$(freeze_flags "${CXXFLAGS:-}") ${prefix_maps[*]} -w"  # upstream's wa
 LDFLAGS="$(freeze_flags "${LDFLAGS:-}")"
 if [[ "$target_platform" == linux-* ]]; then
     LDFLAGS="$LDFLAGS -Wl,-z,noexecstack"  # glibc >= 2.41 refuses libraries that ask for an executable stack
+    # A direct branch reaches 128 MiB on ARM. GNU ld groups 127 MiB with the stubs of longer branches, which take more than
+    # the rest: libtorch_cpu of PyTorch 2.6 at -O0, 129 MiB, did not link.
+    [[ "$target_platform" == linux-aarch64 ]] && LDFLAGS="$LDFLAGS -Wl,--stub-group-size=100000000"
     # Libraries in lib/ are also opened through links in torch/lib, and glibc resolves $ORIGIN to the folder of the link. This
     # path leads from torch/lib to lib/. From lib/ it leads nowhere, because ../utils does not exist, so never out of $PREFIX.
     LDFLAGS="$LDFLAGS -Wl,-rpath,\\\$ORIGIN/../utils/../../../.."

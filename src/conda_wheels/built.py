@@ -47,6 +47,11 @@ class BuiltPackage:
     more: tuple[str, ...] = ()
 
     @property
+    def subdir(self) -> str:
+        """The platform that it is for: ``linux-64``."""
+        return self.path.parent.name
+
+    @property
     def wheel_version(self) -> str:
         """Version of the wheel; as upstream's, its local part names the PyTorch and the accelerator it is for."""
         if self.project == TORCH:

@@ -18,9 +18,12 @@ from groundwork import files, wheel_file
 from groundwork.damage import reading_archive
 from groundwork.errors import ProviderError
 from groundwork.keys import Key
+from groundwork.machine import machine_platform
 from groundwork.progress import Notes
 from megabuild import environments
+from megabuild.configs.platforms import Platforms
 from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.foreign import Foreign
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.store import published
 
@@ -164,9 +167,13 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
     """Return the Debian root that PyTorch was compiled in, if it still exists; it has libraries that no package has."""
     if package.project != TORCH or "_debian" not in request.config:
         return None
+    platforms = Platforms(build=machine_platform(), target=package.subdir)
     try:
-        return debian_root.find(request.cache / "debian", cuda=package.cuda is not None)
-    except ProviderError:  # no mirror is configured
+        foreign = Foreign.of(platforms)
+        return debian_root.find(request.cache / "debian", cuda=package.cuda is not None, foreign=foreign)
+    except (
+        ProviderError
+    ):  # no mirror is configured, or no root of this machine has libraries for the platform
         return None
 
 
@@ -252,7 +259,7 @@ class _WheelBuild:
 
     def _vendored(self, tree: Path, linking: _Linking) -> Path:
         """Replace a tree by one with vendored libraries; return the wheel that was unpacked to it."""
-        name = wheel_tree.tag(tree, self.built.path.parent.name)
+        name = wheel_tree.tag(tree, self.built.subdir)
         plain = wheel_file.pack(tree, self.folder / name, self.request.date, compressed=False)
         self._report("vendoring libraries")
         repaired = tools.auditwheel(
@@ -289,7 +296,7 @@ class _WheelBuild:
             self.channel,
             [f"pytorch =={self.built.version} {self.built.build_string}"],
             virtual=virtual,
-            platform=self.built.path.parent.name,
+            platform=self.built.subdir,
         )
         environments.create(folder, solution, cache=self.request.cache, report=self.report)
         records = licences.installed(folder)

@@ -13,9 +13,12 @@ import pytest
 from small_files import program
 from wheel_files import make_wheel
 
-from conda_wheels import built, licences, nvidia, simple_index, tools, wheel_tree
+from conda_wheels import built, licences, make_wheels, nvidia, simple_index, tools, wheel_tree
 from conda_wheels.built import BuiltPackage
+from conda_wheels.make_wheels import Request
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError
+from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.foreign import Foreign
 
 ELF = b"\x7fELF and no more"
 
@@ -248,3 +251,28 @@ def test_of_several_builds_the_newest_becomes_the_wheel(tmp_path: Path) -> None:
     others = [replace(BUILT, python="3.13"), replace(BUILT, project="torch_scatter")]
     others = [replace(other, path=tmp_path / "first") for other in others]
     assert len(built._newest([*packages, *others])) == 3
+
+
+@pytest.mark.parametrize(
+    ("machine", "subdir", "triplet"),
+    [
+        ("linux-64", "linux-64", ""),
+        ("linux-aarch64", "linux-aarch64", ""),
+        ("linux-64", "linux-aarch64", "aarch64-linux-gnu"),
+        ("linux-aarch64", "linux-64", None),
+    ],
+)
+def test_libraries_come_from_the_debian_root_for_the_packages_platform(
+    machine: str, subdir: str, triplet: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Foreign | None] = []
+    monkeypatch.setattr(make_wheels, "machine_platform", lambda: machine)
+    monkeypatch.setattr(debian_root, "find", lambda cache, *, cuda, foreign: asked.append(foreign))
+    request = Request(
+        output=tmp_path, config="linux_x_cpu_debian", pythons=(), names=(), cache=tmp_path, date=0
+    )
+    make_wheels._root(request, replace(BUILT, path=tmp_path / subdir / "torch.conda"))
+    if triplet is None:  # no root of this machine has libraries for it
+        assert asked == []
+    else:
+        assert [foreign.triplet if foreign else "" for foreign in asked] == [triplet]

@@ -38,7 +38,7 @@ from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
 from megabuild.plan import fingerprint, last_run, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
-from megabuild.plan.fingerprint import Fingerprint, PackageInputs, StagingInputs
+from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs, PackageInputs, StagingInputs
 from megabuild.plan.kept_channels import KeptIndex
 from megabuild.plan.options import Options
 from megabuild.plan.plan import PlanItem, Task
@@ -554,6 +554,9 @@ def pins(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
 CASES: Mapping[type[Key], Callable[[Path, pytest.MonkeyPatch], Case]] = {
     StagingInputs: staging,
     PackageInputs: package,
+    OwnTestsInputs: lambda *_: of_fields(
+        OwnTestsInputs, own=("a", "b"), tested=({"pytorch-1-0.conda": "a"}, {"pytorch-1-0.conda": "b"})
+    ),
     ExtensionInputs: extension,
     LocalPackageInputs: local,
     package_store.ChannelKey: channel,

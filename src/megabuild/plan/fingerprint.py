@@ -105,6 +105,14 @@ class PackageInputs(Key):
     staging: str  #: the digest of the staging that it is built from, or empty
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnTestsInputs(Key):
+    """Everything that a package of PyTorch's own tests depends on: it is published if other packages pass them."""
+
+    own: str  #: digest of its :class:`PackageInputs`
+    tested: Mapping[str, str]  #: digests of the tested packages' inputs, by file name
+
+
 def digest(value: object) -> str:
     """sha256 over a content that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

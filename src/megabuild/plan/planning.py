@@ -25,15 +25,16 @@ from megabuild.plan import fingerprint, kept_environments, solving, tree_reuse
 from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable, why_untested
 from megabuild.plan.environment_record import EnvironmentRecord
 from megabuild.plan.extensions import ExtensionPlanner
+from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs
 from megabuild.plan.kept_channels import KeptPlace, keep_channels
 from megabuild.plan.last_run import find_shared_objects, read_last_runs
 from megabuild.plan.options import MODEL, Options
 from megabuild.plan.plan import Plan, PlanItem
-from megabuild.plan.recipe_parts import part_of, parts
+from megabuild.plan.recipe_parts import Part, part_of, parts
 from megabuild.plan.run_choices import EnvironmentChoice
 from megabuild.plan.source_date import source_date
 from megabuild.plan.torch_version import TorchRelease, read_release
-from megabuild.plan.upstream_tests import KEY, upstream_overrides
+from megabuild.plan.upstream_tests import KEY, PACKAGE, upstream_overrides
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.provider import Provider
@@ -182,13 +183,10 @@ class _Draft:
         needed = fingerprint.staging(part, options, packages, environment, isolation)
         adopted = tree_reuse.adopt(options.state / "tree", options.state / "out", needed)
         staged = adopted.fingerprint
-        items = []
-        for package in packages:
-            inputs = fingerprint.package(package, part_of(package.name, package_parts), staged)
-            items.append(PlanItem(package=package, fingerprint=inputs.digest))
+        items = _items(packages, package_parts, staged)
         return Plan(
             options=options,
-            items=tuple(items),
+            items=items,
             left_out={**self.left_out, **left_out},
             environment=environment,
             isolation=isolation,
@@ -203,6 +201,33 @@ class _Draft:
             shared=find_shared_objects(options, overrides),
             provided=given.overrides,
         )
+
+
+def _items(
+    packages: Sequence[PlannedPackage], package_parts: Mapping[str, Part], staged: Fingerprint
+) -> tuple[PlanItem, ...]:
+    """Return packages, which come after those that they require, with the digests of their inputs."""
+    items: list[PlanItem] = []
+    for package in packages:
+        digest = fingerprint.package(package, part_of(package.name, package_parts), staged).digest
+        if package.name == PACKAGE:
+            digest = OwnTestsInputs(own=digest, tested=_tested(package, items)).digest
+        items.append(PlanItem(package=package, fingerprint=digest))
+    return tuple(items)
+
+
+def _tested(tests: PlannedPackage, before: Sequence[PlanItem]) -> dict[str, str]:
+    """Return the digests of the packages that one of PyTorch's own tests tests, by file name."""
+    tested: dict[str, str] = {}
+    for item in before:
+        package = item.package
+        if (
+            fingerprint.inherits(package)
+            and package.name != PACKAGE
+            and package.python in (None, tests.python)
+        ):
+            tested[item.file_name] = item.fingerprint
+    return tested
 
 
 def _is_known(given: Environment, *, is_requested: bool) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,8 +22,6 @@ EXAMPLES = """
 {prog} linux_64_cuda130 --user me --apply   upload them to your channel
 """
 DESTINATION = "Destination"
-_FAILED_TESTS = "PyTorch's own tests failed or never ran"
-_UNTESTED = "never tested"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +81,7 @@ def _lines(release: Release, total: str) -> list[str]:
     for artifact in release.artifacts:
         lines.append(f"{artifact.path.name}  {size(artifact.size)}")
     lines.append(f"{counted(len(release.artifacts), 'package')}, {total}")
-    if release.failed_tests:
-        lines.append(f"{Sign.warning} {_FAILED_TESTS}: {_labels(release.failed_tests)}")
-    if release.untested:
-        lines.append(f"{Sign.warning} {_UNTESTED}: {_labels(release.untested)}")
-    lines.append("")
-    return lines
+    return [*lines, *release.missing_tests.lines, ""]
 
 
 def _check_tests(config: str, release: Release) -> None:
@@ -97,17 +89,16 @@ def _check_tests(config: str, release: Release) -> None:
 
     Raises UpstreamTestError: There are such packages.
     """
-    if release.failed_tests:
+    from megabuild.store.published import FAILED_TESTS, UNTESTED, labels
+
+    missing = release.missing_tests
+    if missing.failed:
         raise UpstreamTestError(
-            f"{config}: {_FAILED_TESTS}: {_labels(release.failed_tests)}",
+            f"{config}: {FAILED_TESTS}: {labels(missing.failed)}",
             "correct the cause and build again, or add --despite-tests",
         )
-    if release.untested:
+    if missing.untested:
         raise UpstreamTestError(
-            f"{config}: {_UNTESTED}: {_labels(release.untested)}",
+            f"{config}: {UNTESTED}: {labels(missing.untested)}",
             "build again on a machine that can test them, or add --despite-tests",
         )
-
-
-def _labels(names: Sequence[str]) -> str:
-    return ", ".join(name.removesuffix(".conda") for name in names)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -17,10 +17,8 @@ from rattler.package import IndexJson
 from groundwork import files, process, redact
 from groundwork.damage import reading_archive
 from groundwork.errors import BuildError, ConfigError, UsageError
-from groundwork.names import package_name
-from megabuild.plan import upstream_tests
-from megabuild.status.reading import read_run_state
 from megabuild.store import published
+from megabuild.store.published import MissingTests
 
 #: Runs in a separate process, since the engine ignores Ctrl-C while it uploads. One file each: it stops at the first
 #: file that the channel already has.
@@ -64,9 +62,7 @@ class Release:
 
     artifacts: tuple[Artifact, ...]  #: the newest build of each variant, dependencies first
     replaced: tuple[Artifact, ...]  #: earlier builds of these
-    #: Packages of PyTorch's own tests that the last run had, and that did not pass.
-    failed_tests: tuple[str, ...]
-    untested: tuple[str, ...]  #: packages to upload whose own tests never ran, since no emulator was there
+    missing_tests: MissingTests  #: of the packages to upload
 
 
 def find_release(output: Path, config: str) -> Release:
@@ -93,25 +89,11 @@ def find_release(output: Path, config: str) -> Release:
     order = list(TopologicalSorter(requirements).static_order())
     artifacts = sorted(newest.values(), key=lambda one: (order.index(one.name), one.path.name))
     replaced = [artifact for artifact in every if artifact not in artifacts]
-    is_tested = {Path(record.path).name: record.is_tested for record in records}
     return Release(
         artifacts=tuple(artifacts),
         replaced=tuple(replaced),
-        failed_tests=_find_failed_tests(output / config, is_tested),
-        untested=tuple(artifact.path.name for artifact in artifacts if not is_tested[artifact.path.name]),
+        missing_tests=published.find_missing_tests(channel, (one.path.name for one in artifacts)),
     )
-
-
-def _find_failed_tests(state: Path, published_names: Collection[str]) -> tuple[str, ...]:
-    """Return the packages of PyTorch's own tests of the last run that are not published: these failed, or never ran."""
-    record = read_run_state(state).record
-    if record is None:
-        return ()
-    names: list[str] = []
-    for name in record.packages:
-        if package_name(name) == upstream_tests.PACKAGE and name not in published_names:
-            names.append(name)
-    return tuple(names)
 
 
 def _read(path: Path, size: int) -> Artifact:

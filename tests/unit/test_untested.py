@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from tiny import Tiny
 
+from groundwork.errors import PackageTestError
 from groundwork.machine import machine_platform
 from megabuild.plan import planning
 from megabuild.run.plan_report import plan_document, plan_lines
@@ -46,3 +48,19 @@ def test_untested_packages_are_published_named_and_tested_later(
     shutil.rmtree(tiny.output)
     assert tiny.run().ok
     assert not [text for text in tiny.sentences() if ": built" in text], "from the store"
+
+
+def test_a_package_whose_test_fails_later_is_not_reported_as_built(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(planning, "why_untested", lambda config, isolation, environment: REASON)
+        patch.setenv("TINY_FAIL", "wrong")
+        assert tiny.run(pythons=("3.12",)).ok
+    with pytest.raises(PackageTestError):
+        tiny.run(pythons=("3.12",))
+    summary = json.loads((tiny.options().state / "run.json").read_text())
+    assert {row["name"]: row["status"] for row in summary["packages"]} == {
+        "tinylib": "built",
+        "tinypy": "failed",
+    }

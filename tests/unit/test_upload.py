@@ -19,8 +19,6 @@ from tiny import make_package, publish
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UpstreamTestError, UsageError
 from megabuild import upload as uploading
-from megabuild.status import record as state_file
-from megabuild.status.record import PackageState, RunRecord
 from megabuild.store import published
 
 CONFIG = "linux_64_cuda130"
@@ -114,10 +112,10 @@ def test_packages_whose_tests_failed_are_uploaded_on_request_only(
     release: Channel, anaconda: list[str]
 ) -> None:
     failed = f"pytorch-tests-2.13.0-{FLAVOUR}_py312_h5_300.conda"
-    record = RunRecord(config=CONFIG)
-    record.packages = {release.packages[-1].name: PackageState.PUBLISHED, failed: PackageState.FAILED}
-    (release.output / CONFIG).mkdir()
-    state_file.write(release.output / CONFIG, record)
+    (pytorch,) = (
+        path.name for path in release.packages if path.name.startswith(f"pytorch-2.13.0-{FLAVOUR}_py312")
+    )
+    published.await_tests(release.output / "packages" / CONFIG, {pytorch: failed})
     listed = upload(release)
     assert listed.exit_code == 0
     assert f"! PyTorch's own tests failed or never ran: {failed.removesuffix('.conda')}" in listed.stdout

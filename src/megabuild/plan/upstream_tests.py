@@ -9,6 +9,8 @@ from megabuild.plan.options import Options
 
 #: The package, one for each Python.
 PACKAGE = "pytorch-tests"
+#: The package that they test, one for each Python, too.
+_TESTED = "pytorch"
 #: The program that runs them, in an environment ``./env``.
 PROGRAM = "env/bin/pytorch-tests"
 #: The config's key that adds it.
@@ -45,6 +47,16 @@ def upstream_overrides(options: Options) -> dict[str, tuple[str, ...]]:
 def tests_of(packages: Iterable[PlannedPackage]) -> list[PlannedPackage]:
     """Return the packages of tests among others."""
     return [package for package in packages if package.name == PACKAGE]
+
+
+def awaited_tests(planned: Iterable[PlannedPackage], missing: Iterable[PlannedPackage]) -> dict[str, str]:
+    """Return the ``missing`` packages of tests by the packages that they test, as file names."""
+    tests = {package.python: package.file_name for package in tests_of(missing)}
+    awaited: dict[str, str] = {}
+    for package in planned:
+        if package.name == _TESTED and package.python in tests:
+            awaited[package.file_name] = tests[package.python]
+    return awaited
 
 
 def read_failed_tests(lines: Iterable[str]) -> list[str]:

@@ -144,6 +144,7 @@ class Driver:
             log=self._log,
         )
         files.remove(options.state / TESTS)
+        published.await_tests(options.packages, self._progress.awaited_tests)
         works = [*self._torch_works(run), *self._extension_works(run)]
         graph = Graph(
             works,
@@ -219,6 +220,7 @@ class Driver:
             fingerprints={item.file_name: item.fingerprint for item in plan.all_items},
             seconds=result.seconds,
             is_tested=not plan.untested,
+            awaited=self._progress.awaited_tests,
         )
         self.note_channels()  # published packages are used during the run, and after a kill
         for name in names:

@@ -10,10 +10,11 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
 from megabuild.plan.last_run import RunKind
-from megabuild.plan.plan import Plan, Task
+from megabuild.plan.plan import Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run.store_lookup import NOTHING_STORED, Stored
 from megabuild.store import published
+from megabuild.store.published import PublishedPackage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +34,8 @@ class Progress:
         records = published.records(channel)
         existing = set[str]()
         for item in plan.all_items:
-            name = item.file_name
-            record = records.get(name)
-            if record is not None and not record.is_tested and not plan.untested:
-                continue  # its tests can run now
-            if published.is_published(channel, record, item.fingerprint):
-                existing.add(name)
+            if is_finished(plan, records.get(item.file_name), item):
+                existing.add(item.file_name)
         return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan), stored=stored)
 
     def when_fetched(self) -> Progress:
@@ -62,6 +59,11 @@ class Progress:
     def published_torch(self) -> list[str]:
         """The file names of PyTorch's published packages."""
         return [item.file_name for item in self.plan.items if item.file_name in self.existing]
+
+    @property
+    def awaited_tests(self) -> dict[str, str]:
+        """The packages of PyTorch's own tests that have not passed, by the packages that they test, as file names."""
+        return upstream_tests.awaited_tests((item.package for item in self.plan.items), self.missing)
 
     @property
     def missing_tasks(self) -> tuple[Task, ...]:
@@ -122,6 +124,13 @@ class Progress:
         if self.has_objects:
             return RunKind.REBUILD
         return None if self.tree.use is TreeUse.RESUME else RunKind.SCRATCH
+
+
+def is_finished(plan: Plan, record: PublishedPackage | None, item: PlanItem) -> bool:
+    """Return whether a planned package is published, and tested if this machine can run its tests."""
+    if record is not None and not record.is_tested and not plan.untested:
+        return False
+    return published.is_published(plan.options.packages, record, item.fingerprint)
 
 
 def _decide(plan: Plan) -> Decision:

@@ -22,8 +22,8 @@ from megabuild.plan import upstream_tests
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.run.progress import Progress
-from megabuild.store.published import PublishedPackage, is_published, records
+from megabuild.run.progress import Progress, is_finished
+from megabuild.store.published import PublishedPackage, records
 
 #: In a state folder: the summary of the last run with work to do.
 LATEST = "run.json"
@@ -192,7 +192,7 @@ def package_results(start: Progress, failed: Mapping[str, MegabuildError]) -> tu
         name = item.file_name
         package = item.package.id
         record = published.get(name)
-        if record is not None and is_published(channel, record, item.fingerprint):
+        if record is not None and is_finished(start.plan, record, item):
             rows.append(_published_row(package, record, channel, existed=name in start.existing))
         elif name in notes:
             rows.append(PackageResult(package=package, status=ResultStatus.FAILED, note=notes[name]))

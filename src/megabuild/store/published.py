@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -12,6 +13,7 @@ from groundwork import channel_folder, files
 from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
 from groundwork.network.channel_logins import separate_logins
+from groundwork.text import Sign
 from megabuild.engine import archive
 
 RECORDS = ".megabuild-packages.json"
@@ -31,10 +33,58 @@ class PublishedPackage:
     fingerprint: str  #: sha256 over the package's inputs
     seconds: float = 0.0  #: duration of its build script
     is_tested: bool = True  #: whether its own tests ran and passed
+    #: file name of the package of PyTorch's own tests that a run had for it, and that has not passed; or empty
+    awaits: str = ""
     modified: int = 0  #: mtime in nanoseconds: a plan does not hash a file with this mtime again
 
 
 _PUBLISHED = msgspec.json.Decoder(dict[str, PublishedPackage])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissingTests:
+    """The tests that published packages have not passed."""
+
+    #: packages whose own tests never ran, since this machine could not run them
+    untested: tuple[str, ...] = ()
+    #: packages of PyTorch's own tests that failed, or never ended
+    failed: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """Warnings for people; none if all tests have passed."""
+        lines: list[str] = []
+        if self.failed:
+            lines.append(f"{Sign.warning} {FAILED_TESTS}: {labels(self.failed)}")
+        if self.untested:
+            lines.append(f"{Sign.warning} {UNTESTED}: {labels(self.untested)}")
+        return lines
+
+
+#: Begin warnings and errors.
+FAILED_TESTS = "PyTorch's own tests failed or never ran"
+UNTESTED = "never tested"
+
+
+def labels(names: Iterable[str]) -> str:
+    """Return packages for people, by file name."""
+    return ", ".join(name.removesuffix(".conda") for name in names)
+
+
+def find_missing_tests(channel: Path, names: Iterable[str]) -> MissingTests:
+    """Return the tests that published packages have not passed; ``names`` are file names, also of other packages."""
+    published = records(channel)
+    untested: list[str] = []
+    failed: dict[str, None] = {}
+    for name in names:
+        record = published.get(name)
+        if record is None:
+            continue
+        if not record.is_tested:
+            untested.append(name)
+        if record.awaits:
+            failed[record.awaits] = None
+    return MissingTests(untested=tuple(untested), failed=tuple(failed))
 
 
 def records(channel: Path) -> dict[str, PublishedPackage]:
@@ -202,12 +252,14 @@ def publish(
     fingerprints: Mapping[str, str],
     seconds: Mapping[str, float],
     is_tested: bool = True,
+    awaited: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, PublishedPackage]:
     """Move verified packages into the channel and index it; return all published packages by file name.
 
     The order is files (by rename), index, records: a package with a record can be installed. Earlier packages are read
     again, so that the index names no damaged one. Moving, not linking: no build can write to a published inode.
-    ``fingerprints`` and ``seconds`` are by file name.
+    ``fingerprints`` and ``seconds`` are by file name, and so are the packages of PyTorch's own tests that are
+    ``awaited``. Such a package that is published with ``is_tested`` has passed.
 
     Raises IntegrityError: An earlier package was damaged meanwhile; the others are published.
     """
@@ -229,7 +281,12 @@ def publish(
             fingerprint=fingerprints[name],
             seconds=round(seconds.get(name, 0.0), 1),
             is_tested=is_tested,
+            awaits=awaited.get(name, ""),
         )
+    if is_tested:
+        for name, record in published.items():
+            if record.awaits in names:
+                published[name] = replace(record, awaits="")
     channel_folder.index(channel, platform)
     channel.parent.chmod(0o755)
     _write(channel, published)
@@ -239,6 +296,16 @@ def publish(
             "check the disk, then run the build again to replace the package",
         )
     return published
+
+
+def await_tests(channel: Path, awaited: Mapping[str, str]) -> None:
+    """Record the packages of PyTorch's own tests that published packages have not passed, by file name."""
+    published = records(channel)
+    known = published.keys() & awaited.keys()
+    for name in known:
+        published[name] = replace(published[name], awaits=awaited[name])
+    if known:
+        _write(channel, published)
 
 
 def _write(channel: Path, published: Mapping[str, PublishedPackage]) -> None:

@@ -1,0 +1,83 @@
+"""Packages whose run had PyTorch's own tests: what is known of these, whatever later runs build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tiny import Tiny
+
+from groundwork.errors import UpstreamTestError
+from groundwork.machine import machine_platform
+from megabuild.plan import upstream_tests
+from megabuild.store.published import MissingTests, find_missing_tests, records
+
+pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+
+OWN_TESTS = """
+  - package:
+      name: pytorch-tests
+    build:
+      string: py${{ python | version_to_buildstring }}_h${{ hash }}_${{ build }}
+      script: mkdir -p $PREFIX/share && echo 1 > $PREFIX/share/own-tests
+    requirements:
+      host:
+        - python
+      run:
+        - ${{ pin_subpackage('tinypy', exact=True) }}
+        - python
+    tests:
+      - script: ${{ env.get("TINY_OWN_TESTS", default="true") }}
+"""
+FAILING = "echo 'failed test: test_a.py::test_b'; exit 1"
+
+
+@pytest.fixture
+def tested(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """A tiny megabuild with a package of PyTorch's own tests, whose pytorch is called tinypy."""
+    monkeypatch.setattr(upstream_tests, "_TESTED", "tinypy")
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + OWN_TESTS)
+    return tiny
+
+
+def awaited(tiny: Tiny) -> Mapping[str, str]:
+    """The Pythons of the packages of tests that published packages have not passed, by those packages' Pythons."""
+    found: dict[str, str] = {}
+    for name, record in records(tiny.options().packages).items():
+        if record.awaits:
+            found[_python(name)] = _python(record.awaits)
+    return found
+
+
+def _python(name: str) -> str:
+    return name.split("-")[-1].split("_")[0]
+
+
+def missing(tiny: Tiny) -> MissingTests:
+    channel = tiny.options().packages
+    return find_missing_tests(channel, [path.name for path in Path(channel).glob("*/*.conda")])
+
+
+def test_failed_tests_are_known_until_they_pass(tested: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as failing:
+        failing.setenv("TINY_OWN_TESTS", FAILING)
+        with pytest.raises(UpstreamTestError):
+            tested.run()
+    assert awaited(tested) == {"py311": "py311", "py312": "py312"}
+    (line,) = missing(tested).lines
+    assert line.startswith("! PyTorch's own tests failed or never ran: pytorch-tests-1.0-py311_h")
+    assert tested.run(pythons=("3.12",)).ok
+    assert awaited(tested) == {"py311": "py311"}, "a run for another Python says nothing of this one"
+    assert tested.run().ok
+    assert (awaited(tested), missing(tested).lines) == ({}, [])
+
+    script = tested.root / "recipe" / "build_py.sh"
+    script.write_text(f"{script.read_text()}true\n")
+    names = {package.name for package in tested.outlook().progress.missing}
+    assert names == {"tinypy", "pytorch-tests"}, "they test the package that the script makes"
+    monkeypatch.setenv("TINY_OWN_TESTS", FAILING)
+    with pytest.raises(UpstreamTestError):
+        tested.run(pythons=("3.12",))
+    assert awaited(tested) == {"py312": "py312"}, "the package of tests of the former content is still there"

@@ -7,6 +7,7 @@ import queue
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +17,13 @@ from tiny import kept_sentences
 
 from groundwork.errors import (
     BuildError,
+    DeadlineError,
     FailureDetails,
     FailureKind,
     IntegrityError,
     MegabuildError,
     OutOfMemoryError,
+    OutOfSpaceError,
 )
 from groundwork.jobs import Budget
 from megabuild.engine.archive import Archive
@@ -60,6 +63,7 @@ class Run:
 
     def __init__(self, *, jobs: int = 2, tasks: int = 2, keep_going: bool = False) -> None:
         self.keep_going = keep_going
+        self.on_tick: Callable[[], None] = lambda: None
         self.notes: list[str] = []
         self.said: list[logging.LogRecord] = []
         self.failed: dict[str, MegabuildError] = {}
@@ -81,7 +85,7 @@ class Run:
     def go(self) -> None:
         tasks = Graph(
             self.works, done=(), failed=self.failed, status=self.status,
-            publish=self._publish, inbox=self._inbox, keep_going=self.keep_going,
+            publish=self._publish, inbox=self._inbox, keep_going=self.keep_going, on_tick=lambda: self.on_tick(),
         )  # fmt: skip
         with kept_sentences() as self.said:
             tasks.run()
@@ -290,6 +294,43 @@ def test_a_failed_test_that_ends_no_others_fails_the_run_after_them() -> None:
     with pytest.raises(BuildError, match="3 tests failed"):
         run.go()
     assert run.published == ["build", "scatter"]
+
+
+def test_another_failure_of_the_run_comes_before_failed_tests_of_pytorch() -> None:
+    run = Run(jobs=4, tasks=4)
+    run.add("build", vital=True, duration=0.3, errors=[BuildError("no such header")])
+    tests: list[Exception] = [BuildError("3 tests failed", "repeat them")]
+    run.add("test numerics", vital=True, ends_others=False, errors=tests)
+    with pytest.raises(BuildError, match="no such header"):
+        run.go()
+    said = [record.getMessage() for record in run.said if record.levelno == logging.ERROR]
+    assert said == ["✗ test numerics: 3 tests failed\nrepeat them"]
+
+
+@pytest.mark.parametrize(
+    "stop", [DeadlineError("6 h are over"), KeyboardInterrupt(), OutOfSpaceError("full")]
+)
+@pytest.mark.parametrize("ends_others", [True, False])
+def test_a_stopped_run_reports_what_failed_before(stop: BaseException, ends_others: bool) -> None:
+    run = Run(jobs=4, tasks=4)
+    run.add("build", vital=True, brief=True, duration=60)
+    errors: list[Exception] = [BuildError("3 tests failed")]
+    run.add("test", vital=True, ends_others=ends_others, errors=errors)
+
+    def tick() -> None:
+        if run.failed:
+            raise stop
+
+    run.on_tick = tick
+    # a deadline is no success of a run that has failed already
+    expected = BuildError if ends_others and isinstance(stop, DeadlineError) else type(stop)
+    with pytest.raises(expected):
+        run.go()
+    said = [record.getMessage() for record in run.said if record.levelno >= logging.WARNING]
+    if expected is BuildError:
+        assert said == ["6 h are over"]
+    else:
+        assert "✗ test: 3 tests failed" in said
 
 
 def test_a_long_test_ends_when_the_run_has_failed() -> None:

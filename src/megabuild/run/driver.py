@@ -92,7 +92,9 @@ class Driver:
         except (DeadlineError, OutOfSpaceError):  # no time, or no space, to upload
             raise
         except MegabuildError:  # upload finished packages all the same
-            store_transfer.put(self._plan, os.environ, self.status)
+            deadline = self._plan.options.deadline
+            if deadline is None or deadline.left > 0:
+                store_transfer.put(self._plan, os.environ, self.status)
             raise
         store_transfer.put(self._plan, os.environ, self.status)
 

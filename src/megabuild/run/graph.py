@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from groundwork.errors import BuildError, FailureKind, MegabuildError, OutOfMemoryError
+from groundwork.errors import BuildError, DeadlineError, FailureKind, MegabuildError, OutOfMemoryError
 from groundwork.exhaustive import assert_never
 from groundwork.jobs import Budget
 from groundwork.text import Sign, counted
@@ -69,6 +69,14 @@ class _Running:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Failed:
+    """A failed task."""
+
+    name: str
+    error: MegabuildError
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskEnded:
     """A task's thread has ended."""
 
@@ -112,7 +120,8 @@ class Graph:
         self._running: dict[str, _Running] = {}
         self._done = set(done)
         self._failed = failed
-        self._error: MegabuildError | None = None  # the run's first
+        self._error: _Failed | None = None  # the first that ends other tasks: its error is the run's
+        self._late: _Failed | None = None  # the first that ends none: the run's if there is no other
         self._retried: dict[str, float] = {}  # by task: the time of its retry
         self._status = status
         self._publish = publish
@@ -124,17 +133,21 @@ class Graph:
         """Run all tasks; afterwards, also after an error, none is running.
 
         Raises MegabuildError: A vital task failed; brief tasks with met needs were still done.
+        Raises DeadlineError: The time is over, and no task failed that ends others.
         Raises BaseException: An interrupt, or a bug in a task's thread.
         """
         try:
-            while self._waiting or self._running:
-                self._on_tick()
-                self._drop_hopeless()
-                self._start_tasks()
-                self._status.note_tests_left(only=self._has_only_brief_tasks())
-                self._listen()
-        except KeyboardInterrupt as stop:
-            logger.warning("%s: ending the running tasks", str(stop) or "Ctrl-C")
+            self._run_all()
+        except DeadlineError as stop:
+            if self._error is None:
+                _report(self._late)
+                raise
+            logger.warning("%s", stop.message)
+        except BaseException as stop:
+            if isinstance(stop, KeyboardInterrupt):
+                logger.warning("%s: ending the running tasks", str(stop) or "Ctrl-C")
+            _report(self._error)
+            _report(self._late)
             raise
         finally:
             for running in self._running.values():
@@ -142,7 +155,18 @@ class Graph:
             for running in self._running.values():
                 running.thread.join()
         if self._error is not None:
-            raise self._error
+            _report(self._late)
+            raise self._error.error
+        if self._late is not None:
+            raise self._late.error
+
+    def _run_all(self) -> None:
+        while self._waiting or self._running:
+            self._on_tick()
+            self._drop_hopeless()
+            self._start_tasks()
+            self._status.note_tests_left(only=self._has_only_brief_tasks())
+            self._listen()
 
     def _drop_hopeless(self) -> None:
         """Fail the tasks whose needs no task will meet."""
@@ -276,14 +300,23 @@ class Graph:
         why.packages = why.packages or frozenset(work.packages)
         self._failed[work.name] = why
         self._status.set_packages(why.packages, PackageState.FAILED)
-        if not work.vital or self._error is not None:  # the first vital one is the run's
-            message = f"{why.message}\n{why.remedy}" if why.remedy else why.message
-            logger.error("%s %s: %s", Sign.failed, work.name, message)
-        if not work.vital:
-            return
-        self._error = self._error or why
-        if work.ends_others and not (work.brief and self._keep_going):
+        failed = _Failed(name=work.name, error=why)
+        if not self._is_runs_error(work, failed):
+            _report(failed)
+        if work.vital and work.ends_others and not (work.brief and self._keep_going):
             self._end_long_tasks()
+
+    def _is_runs_error(self, work: Work, failed: _Failed) -> bool:
+        """Keep a failed task if the run may end with its error; return whether it may."""
+        if not work.vital or self._error is not None:
+            return False
+        if work.ends_others:
+            self._error = failed
+            return True
+        if self._late is not None:
+            return False
+        self._late = failed
+        return True
 
     def _end_long_tasks(self) -> None:
         """After the run has failed, end all tasks that are not brief."""
@@ -291,6 +324,15 @@ class Graph:
         for work in self._running_works():
             if not work.brief:
                 work.stop.set()
+
+
+def _report(failed: _Failed | None) -> None:
+    """Log the error of a failed task, if there is one, with which the run does not end."""
+    if failed is None:
+        return
+    why = failed.error
+    message = f"{why.message}\n{why.remedy}" if why.remedy else why.message
+    logger.error("%s %s: %s", Sign.failed, failed.name, message)
 
 
 def _unmet(needs: Iterable[Need], available: Collection[str]) -> list[str]:

@@ -317,6 +317,22 @@ def test_environments_are_kept_only_of_a_run_with_the_same_provider(tiny: Tiny) 
     assert tiny.plan().kept is None
 
 
+def test_environments_of_a_cross_build_are_not_kept_for_a_native_one(tiny: Tiny) -> None:
+    tiny.run()
+    rewrite(tiny, cross_from="linux-aarch64", is_complete=False)
+    with pytest.raises(UsageError, match="are of a build on linux-aarch64") as error:
+        tiny.plan(environments=KEPT)
+    assert error.value.remedy == "pass --environments newest"
+    assert tiny.plan().kept is None
+    config = replace(tiny.options().config, build_platform="linux-aarch64")
+    find = kept_environments.find_record
+    assert find(replace(tiny.options(environments=KEPT), config=config)) is not None
+    rewrite(tiny, cross_from="")
+    assert find(tiny.options(environments=KEPT)) is not None
+    with pytest.raises(UsageError, match="are of a build on linux-64"):
+        find(replace(tiny.options(environments=KEPT), config=config))
+
+
 def test_a_recipe_that_needs_another_package_gets_the_newest(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -425,6 +425,8 @@ def objects(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         lambda **changes: last_run.compiled_objects(options(**changes)),
         {
             "provider": {"config": {"provider": "local"}},
+            "cross_from": {"config": {"build_platform": "linux-aarch64"}},
+            "cross_from: another": {"config": {"build_platform": "osx-arm64"}},
             "optimization": {"optimization": "0"},
             "optimization: the usual one": {"optimization": "2"},
             "arch_list": {"arch_list": "9.0"},

@@ -37,6 +37,13 @@ class Platforms:
         return self.build != self.target
 
     @property
+    def cross_from(self) -> str:
+        """The platform of the machine that compiles for another one; empty for its own."""
+        if self.is_cross:
+            return self.build
+        return ""
+
+    @property
     def subdirs(self) -> tuple[str, ...]:
         """The subdirs of channels with packages for the build, each once."""
         return tuple(dict.fromkeys((self.target, self.build, "noarch")))

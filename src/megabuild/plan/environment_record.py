@@ -51,6 +51,7 @@ class EnvironmentRecord(
     format_version: Literal[1] = 1
     config: str  #: the run's name
     provider: str
+    cross_from: str = ""  #: platform of the machine that compiled for another one; empty for its own
     planned: float  #: the time at which these packages were the newest, in seconds since 1970
     is_complete: bool  #: whether all packages of the run exist
     pythons: tuple[str, ...]  #: that were requested; empty: all of the config

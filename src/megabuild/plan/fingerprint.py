@@ -163,7 +163,7 @@ def staging_inputs(
 
     return StagingInputs(
         place=_place(options, isolation),
-        cross_from=platforms.build if platforms.is_cross else "",
+        cross_from=platforms.cross_from,
         variant=values,
         release=release,
         pins=pins,

@@ -13,6 +13,7 @@ from groundwork.channel import Channel
 from groundwork.errors import IntegrityError, PreflightError, UsageError
 from groundwork.exhaustive import assert_never
 from groundwork.text import counted
+from megabuild.configs.config import Config
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan import environment_record, tree_reuse
 from megabuild.plan.environment_packages import Requirements, requirements_of, solve_all
@@ -42,7 +43,7 @@ def find_record(options: Options) -> EnvironmentRecord | None:
             return _requested(options)
         case EnvironmentChoice.AUTO:
             record = environment_record.read(options.state)
-            if record is None or record.is_complete or record.provider != options.config.provider:
+            if record is None or record.is_complete or _why_other(record, options.config):
                 return None
             has_tree = tree_reuse.read(options.state / "tree") is not None
             return record if has_tree else None
@@ -57,12 +58,22 @@ def _requested(options: Options) -> EnvironmentRecord:
             f"{options.run_name}: no environments of an earlier run in {options.state}",
             "leave out --environments kept, or pass the output folder of that run with --output",
         )
+    reason = _why_other(record, options.config)
+    if not reason:
+        return record
+    remedy = f"pass {GET_NEWEST}"
     if record.provider != options.config.provider:
-        raise UsageError(
-            f"{options.run_name}: the environments of the last run are from provider {record.provider}",
-            f"pass --provider {record.provider}, or {GET_NEWEST}",
-        )
-    return record
+        remedy = f"pass --provider {record.provider}, or {GET_NEWEST}"
+    raise UsageError(f"{options.run_name}: the environments of the last run are {reason}", remedy)
+
+
+def _why_other(record: EnvironmentRecord, config: Config) -> str:
+    """Return why the environments of a record are of another kind than a config's, or an empty string."""
+    if record.provider != config.provider:
+        return f"from provider {record.provider}"
+    if record.cross_from != config.platforms.cross_from:
+        return f"of a build on {record.cross_from or config.platform}"
+    return ""
 
 
 def check_keepable(plan: Plan) -> None:
@@ -206,6 +217,7 @@ def keep_record(plan: Plan) -> None:
     record = EnvironmentRecord(
         config=plan.options.run_name,
         provider=plan.options.config.provider,
+        cross_from=plan.options.config.platforms.cross_from,
         planned=planned,
         is_complete=False,
         pythons=plan.options.pythons,

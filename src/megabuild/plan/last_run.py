@@ -101,6 +101,7 @@ class CompiledObjects(Key):
     """Everything in a run's options that changes objects, besides the config."""
 
     provider: str
+    cross_from: str  #: platform of the machine that compiles for another one; empty for its own
     optimization: str | None
     arch_list: str | None
     torch_source: str  #: folder or tarball, or empty
@@ -126,6 +127,7 @@ def compiled_objects(options: Options) -> CompiledObjects:
     """Return the options that change objects."""
     return CompiledObjects(
         provider=options.config.provider,
+        cross_from=options.config.platforms.cross_from,
         optimization=options.optimization,
         arch_list=options.arch_list,
         torch_source=str(options.torch_source or ""),

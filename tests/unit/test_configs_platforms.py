@@ -98,7 +98,19 @@ def test_without_conda_forge_yml_a_build_is_native(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["build_platform: [a", "- a\n", "build_platform: 1\n", "build_platform: {linux_aarch64: [x]}\n"]
+    "text",
+    [
+        "build_platform: [a",
+        "- a\n",
+        "build_platform: 1\n",
+        "build_platform: [linux_64]\n",
+        "build_platform: linux_64\n",
+        "build_platform: {linux_aarch64: [x]}\n",
+        "build_platform: {linux_aarch64: 64}\n",
+        "build_platform: {linux_aarch64: }\n",
+        "build_platform: {linux_aarch64: linux-64}\n",
+        "build_platform: {linux_aarch64: linux_63}\n",
+    ],
 )
 def test_a_damaged_conda_forge_yml_is_named_and_not_quoted(text: str, tmp_path: Path) -> None:
     (tmp_path / "conda-forge.yml").write_text(f"{text}# secret\n")

@@ -17,6 +17,7 @@ from megabuild.isolation import base, emulation
 from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.emulation import Emulator
+from megabuild.isolation.engine import Engine
 from megabuild.plan.choose_isolation import choose_isolation, why_untested
 from megabuild.providers.environment import Environment
 
@@ -49,6 +50,13 @@ def test_an_enabled_emulator_that_is_open_already_runs_programs(
     write(tmp_path / "status", "enabled\n")
     write(tmp_path / "qemu", text)
     assert emulation.is_registered("linux-aarch64", folder=tmp_path) == runs
+    write(tmp_path / "status", "disabled\n")
+    assert not emulation.is_registered("linux-aarch64", folder=tmp_path), "the switch of all emulators"
+
+
+def test_emulators_of_further_processors_of_linux_are_known(tmp_path: Path) -> None:
+    write(tmp_path / "qemu", ENTRY.replace("b700", "1500"))
+    assert emulation.is_registered("linux-ppc64le", folder=tmp_path)
 
 
 def test_without_binfmt_misc_or_for_an_unknown_processor_no_program_runs(tmp_path: Path) -> None:
@@ -70,8 +78,9 @@ def test_tests_are_left_out_only_if_their_programs_cannot_run(
     monkeypatch.setattr(emulation, "is_registered", lambda platform: False)
     made = Environment(channels=(Channel.of_folder(repository),), pythons=())
     reason = why_untested(arm, Host(), made)
-    assert reason.startswith("programs for linux-aarch64 do not run on this machine")
-    assert "qemu-user-static" in reason
+    assert reason == "this machine runs no programs for linux-aarch64"
+    assert emulation.remedy(arm.platform) == "run: sudo apt-get install qemu-user-static"
+    assert emulation.remedy("osx-arm64") == "", "qemu runs programs of Linux only"
     assert why_untested(arm, IsolationError("x", "y"), made) == ""
     assert why_untested(arm, Host(), Environment(channels=(), pythons=())) == "", (
         "not known before it is made"
@@ -133,3 +142,16 @@ def test_the_roots_emulator_is_used_if_it_works_and_the_machine_has_none(
     working["registered"] = False
     monkeypatch.setattr(emulation, "can_register", lambda: False)
     assert chosen() is None
+
+
+@pytest.mark.parametrize("name", ["linux_aarch64_cpu", "linux_aarch64_cpu_debian"])
+@pytest.mark.parametrize("engine", [Engine.HOST, Engine.DOCKER, Engine.PODMAN])
+def test_cross_compilers_of_a_debian_root_are_used_in_bubblewrap_only(
+    name: str, engine: Engine, arm: Config, repository: Path
+) -> None:
+    config = load(repository, name)
+    overrides = {} if name.endswith("_debian") else {"torch_source": ("model",)}
+    not_made_yet = Environment(channels=(), pythons=(), overrides=overrides)
+    with pytest.raises(IsolationError, match="which only bubblewrap enters"):
+        choose_isolation(engine, config, not_made_yet)
+    assert isinstance(choose_isolation(Engine.BUBBLEWRAP, config, not_made_yet), Bubblewrap)

@@ -15,7 +15,7 @@ from groundwork.files import read_text
 SETTINGS_FILE = "conda-forge.yml"
 
 _KEY = "build_platform"
-_PLATFORM = re.compile(r"(linux|osx|win)_\w+")
+_PLATFORM = re.compile(r"linux_(64|aarch64|armv7l|ppc64le|riscv64|s390x)|(osx|win)_(64|arm64)")
 _LARGEST = 10_000_000  # bytes; a feedstock's settings have some thousand
 
 
@@ -69,11 +69,15 @@ def choose_build_platform(root: Path, platform: str, machine: str) -> str:
     written = _read_settings(path).get(_KEY)
     if written is None:
         return platform
+    own = platform.replace("-", "_")
     name = None
     if isinstance(written, dict):
-        name = written.get(platform.replace("-", "_"), platform.replace("-", "_"))
+        name = written.get(own, own)
     if not isinstance(name, str) or not _PLATFORM.fullmatch(name):
-        raise ConfigError(f"{path}: {_KEY} has no platform for {platform}", "write: linux_aarch64: linux_64")
+        example = f"{own}: {own.partition('_')[0]}_64"
+        raise ConfigError(
+            f"{path}: {_KEY} names no platform of conda for {platform}", f"write below {_KEY}: {example}"
+        )
     return name.replace("_", "-")
 
 

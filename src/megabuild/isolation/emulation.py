@@ -16,7 +16,7 @@ from pathlib import Path
 _FOLDER = Path("/proc/sys/fs/binfmt_misc")
 _OWN_FROM = (6, 7)
 #: Numbers of processors in the head of an ELF file (e_machine), by conda's platform.
-_MACHINES = {"linux-64": 62, "linux-aarch64": 183}
+_MACHINES = {"linux-64": 62, "linux-aarch64": 183, "linux-ppc64le": 21, "linux-riscv64": 243}
 #: The dynamic loader of a platform's programs.
 LOADERS = {"linux-64": "/lib64/ld-linux-x86-64.so.2", "linux-aarch64": "/lib/ld-linux-aarch64.so.1"}
 _ELF = b"\x7fELF\x02\x01"  # 64 bits, little endian
@@ -33,15 +33,32 @@ printf %s "$1" >{_FOLDER}/register
 shift
 exec "$@"
 """
-REMEDY = "run: sudo apt-get install qemu-user-static"
+#: The file of the folder with the switch of all emulators.
+_STATUS = "status"
+_OFF = "disabled"
 
 
 def is_registered(platform: str, *, folder: Path = _FOLDER) -> bool:
     """Return whether programs of a platform run on this machine, also in root folders and containers."""
     machine = _MACHINES.get(platform)
-    if machine is None:
+    if machine is None or _read(folder / _STATUS).strip() == _OFF:
         return False
     return machine in set(_registered(folder))
+
+
+def remedy(platform: str) -> str:
+    """Return how to make a platform's programs run on this machine; empty if no emulator is known for them."""
+    if platform not in _MACHINES:
+        return ""
+    return "run: sudo apt-get install qemu-user-static"
+
+
+def _read(path: Path) -> str:
+    """Return the text of a file of the kernel; empty if it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _registered(folder: Path) -> Iterator[int]:
@@ -51,11 +68,7 @@ def _registered(folder: Path) -> Iterator[int]:
     except OSError:
         return
     for entry in entries:
-        try:
-            text = entry.read_text(errors="replace")
-        except OSError:
-            continue
-        words = dict(re.findall(r"^(\w+):? ?(.*)$", text, re.MULTILINE))
+        words = dict(re.findall(r"^(\w+):? ?(.*)$", _read(entry), re.MULTILINE))
         magic = words.get("magic", "")
         is_open = "enabled" in words and _FIXED in words.get("flags", "")
         if not is_open or not re.fullmatch(rf"([0-9a-f]{{2}}){{{_LENGTH},}}", magic):

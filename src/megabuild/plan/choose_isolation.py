@@ -45,9 +45,10 @@ def check_platform(options: Options) -> None:
     both_linux = needed.startswith("linux-") and here.startswith("linux-")
     if needed == here or (options.own and both_linux):
         return
+    machines = " or ".join(dict.fromkeys((needed, config.platform)))
     raise IsolationError(
-        f"{config.name} is built on {needed} only; this machine is {here}",
-        f"run on a {needed} machine, or choose a config for {here}",
+        f"{config.name} is built on {machines} only; this machine is {here}",
+        f"run on a {machines} machine, or choose a config for {here}",
     )
 
 
@@ -71,7 +72,7 @@ def why_untested(config: Config, isolation: Isolation | IsolationError, environm
         return ""
     if isolation.runs(config.platform):
         return ""
-    return f"programs for {config.platform} do not run on this machine ({emulation.REMEDY})"
+    return f"this machine runs no programs for {config.platform}"
 
 
 def choose_isolation(requested: Engine | None, config: Config, environment: Environment) -> Isolation:
@@ -80,8 +81,13 @@ def choose_isolation(requested: Engine | None, config: Config, environment: Envi
     Rehearsals and wheel configs run on the host. Debian configs, and other feedstocks with this machine's compilers,
     run in bubblewrap. conda-forge configs run in their container image.
 
-    Raises IsolationError: Neither docker nor podman can be used.
+    Raises IsolationError: Neither docker nor podman can be used, or the requested one has no cross compilers.
     """
+    if requested not in (None, Engine.BUBBLEWRAP) and _has_cross_root(config, environment):
+        raise IsolationError(
+            f"{config.name}: its cross compilers are in a Debian root, which only bubblewrap enters",
+            "leave out --engine",
+        )
     engines = _engines(requested, config, environment)
     if len(engines) == 1:
         return _isolation(engines[0], config, environment)
@@ -103,12 +109,21 @@ def _engines(requested: Engine | None, config: Config, environment: Environment)
     """Return the engines to try, in this order."""
     if requested is not None:
         return (requested,)
-    rehearses = environment.overrides.get("torch_source") == (MODEL,)
-    if rehearses and config.platforms.is_cross:
-        return (Engine.BUBBLEWRAP,)  # in a root with cross compilers
-    if rehearses or not config.build_platform.startswith("linux-"):
+    if _has_cross_root(config, environment):
+        return (Engine.BUBBLEWRAP,)
+    if _rehearses(environment) or not config.build_platform.startswith("linux-"):
         return (Engine.HOST,)
     return provider_of(config).engines
+
+
+def _rehearses(environment: Environment) -> bool:
+    return environment.overrides.get("torch_source") == (MODEL,)
+
+
+def _has_cross_root(config: Config, environment: Environment) -> bool:
+    """Return whether a build's cross compilers are in a Debian root, which may not be made yet."""
+    is_debian = _rehearses(environment) or config.provider is ProviderName.DEBIAN
+    return config.platforms.is_cross and is_debian
 
 
 def _isolation(engine: Engine, config: Config, environment: Environment) -> Isolation:
@@ -138,7 +153,7 @@ def _bubblewrap(config: Config, environment: Environment) -> Bubblewrap:
 def _container(engine: Engine, config: Config, environment: Environment) -> Container:
     image = os.environ.get("DOCKER_IMAGE", "").strip()
     made_here = ""
-    if not image and environment.overrides.get("torch_source") == (MODEL,):
+    if not image and _rehearses(environment):
         image = rehearsal_image()
         made_here = f"run: rehearsal/image/make-image.sh {engine.value}"
     image = image or image_of(config)

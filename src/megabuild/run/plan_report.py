@@ -9,6 +9,7 @@ from groundwork.errors import IsolationError
 from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import Sign, counted, size, table, to_dict
+from megabuild.isolation import emulation
 from megabuild.plan import kept_environments, upstream_tests
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.plan import KeptEnvironments, Method, Plan, PlanItem, Task
@@ -86,8 +87,7 @@ def note_lines(outlook: Outlook) -> list[str]:
         pythons = ", ".join(python for python, why in plan.left_out.items() if why == reason)
         lines.append(f"{Sign.warning} Python {pythons} left out: {reason}")
     lines += [f"{Sign.warning} {note}" for note in (*plan.notes, *stored.notes)]
-    if plan.untested:
-        lines.append(f"{Sign.warning} packages will not be tested: {plan.untested}")
+    lines += _untested_lines(outlook)
     if plan.kept is not None:
         lines += kept_environments.lines(plan.kept)
     pending = plan.environment.pending
@@ -95,6 +95,18 @@ def note_lines(outlook: Outlook) -> list[str]:
         lines.append(f"downloads first: {pending.wheels} wheels ({size(pending.download)})")
     if stored.staging is not None:
         lines.append(f"the finished {plan.staged_name} comes from the store")
+    return lines
+
+
+def _untested_lines(outlook: Outlook) -> list[str]:
+    """Return why the packages of a run are not tested, and the remedy; none if they are, or if all exist."""
+    plan = outlook.plan
+    if not plan.untested or outlook.progress.when_fetched().is_done:
+        return []
+    lines = [f"{Sign.warning} packages will not be tested: {plan.untested}"]
+    remedy = emulation.remedy(plan.options.config.platform)
+    if remedy:
+        lines.append(f"  to test them, {remedy}")
     return lines
 
 

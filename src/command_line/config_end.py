@@ -31,6 +31,9 @@ class ConfigEnd:
             return "not started"
         if self.ending.exit_code:
             return f"{Sign.failed} exit code {self.ending.exit_code}"
+        document = self.ending.document or {}
+        if document.get("untested"):
+            return f"{Sign.done} not tested"
         return Sign.done
 
     def document(self) -> dict[str, object]:

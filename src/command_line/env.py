@@ -60,6 +60,7 @@ def create(options: CreateOptions) -> Result:
     from groundwork import in_use
     from groundwork.user_folders import cache_folder
     from megabuild import environments
+    from megabuild.store import published
 
     channel = environments.find_channel(output_folder(options.output), options.config)
     environments.check_folder(options.folder)
@@ -78,6 +79,8 @@ def create(options: CreateOptions) -> Result:
     lines = [f"{Sign.done} {count}", f"to activate it, run: . {path}/{environments.ACTIVATE}"]
     if (options.folder / "bin" / "python").exists():  # libtorch needs no Python
         lines.append(f"or run: {path}/bin/python")
+    names = [record.file_name for record in solution.records]
+    lines += published.find_missing_tests(channel, names).lines
     return Result(lines=lines)
 
 

@@ -31,6 +31,8 @@ from megabuild.store import published
 _FORMAT = "5"
 #: This machine's glibc may be older than the packages need: no program of the environment with their libraries is run.
 _NEWER_GLIBC = "2.99"
+#: Begins the names of the packages with PyTorch's libraries.
+_LIBTORCH = "libtorch"
 #: Libraries that a process has loaded once it has imported PyTorch; wheels of extensions do not vendor them.
 _PYTORCHS = ("libtorch*", "libc10*", "libcaffe2*", "libshm*", wheel_tree.OPENMP)
 
@@ -85,7 +87,19 @@ def make(request: Request, report: Notes) -> WheelIndex:
             results.append(WheelResult(wheel=wheel, kept=is_kept, torch_pin=package.torch_pin))
         if wheels.keys() != set(indexed):
             simple_index.publish(folder, wheels)
-    return WheelIndex(folder=folder / simple_index.SIMPLE, made=tuple(results))
+    return WheelIndex(
+        folder=folder / simple_index.SIMPLE,
+        made=tuple(results),
+        missing_tests=published.find_missing_tests(channel, _contained(channel, packages)),
+    )
+
+
+def _contained(channel: Path, packages: Iterable[BuiltPackage]) -> list[str]:
+    """Return the packages in wheels, as file names; PyTorch's wheel contains libtorch."""
+    names = [package.path.name for package in packages]
+    if any(package.project == TORCH for package in packages):
+        names += [name for name in published.records(channel) if name.startswith(_LIBTORCH)]
+    return names
 
 
 def _still_published(
@@ -157,7 +171,7 @@ def wheel_inputs(
         channels += [place.address for place in beside]
     return replace(
         inputs,
-        libtorch=sorted(records[name].sha256 for name in records if name.startswith("libtorch")),
+        libtorch=sorted(records[name].sha256 for name in records if name.startswith(_LIBTORCH)),
         channels=channels,
         root=fingerprint,
     )

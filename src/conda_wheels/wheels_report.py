@@ -11,6 +11,7 @@ from pathlib import Path
 from conda_wheels.simple_index import IndexedWheel
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table, to_dict
+from megabuild.store.published import MissingTests
 
 _MANYLINUX = re.compile(r"manylinux_2_(\d+)_")
 
@@ -51,6 +52,7 @@ class WheelIndex:
 
     folder: Path
     made: tuple[WheelResult, ...]
+    missing_tests: MissingTests  #: of the packages that the requested wheels were made of
 
 
 def result(index: WheelIndex, seconds: float) -> Result:
@@ -62,9 +64,16 @@ def result(index: WheelIndex, seconds: float) -> Result:
         f"{counted(len(rows), 'wheel')}, {duration(seconds)}: {display(index.folder)}",
         "",
         command,
+        *index.missing_tests.lines,
     ]
     wheels = [_document(item, index.folder) for item in index.made]
-    document = {"index": index.folder.as_uri(), "wheels": wheels, "use": command}
+    document = {
+        "index": index.folder.as_uri(),
+        "wheels": wheels,
+        "use": command,
+        "untested": list(index.missing_tests.untested),
+        "failed_tests": list(index.missing_tests.failed),
+    }
     return Result(format="wheels", document=document, lines=lines)
 
 

@@ -77,14 +77,17 @@ def solve(
 
     ``virtual``: facts on the machine for the solver, such as {"__glibc": "2.41"}; ``platform``: default this machine's.
 
-    Raises PreflightError: There is no solution; the message names the conflicting packages.
+    Raises PreflightError: There is no solution, and the message names the conflicting packages; or the channel's
+        packages are for another platform.
     Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
     Raises UsageError: A requirement cannot be parsed.
     """
+    platform = platform or machine_platform()
+    _check_platform(channel, platform)
     failure: PreflightError | ChannelError | None = None
     for channels in _channel_lists(channel, more):
         try:
-            return _solve(channel, specs, channels, virtual, platform or machine_platform())
+            return _solve(channel, specs, channels, virtual, platform)
         except PreflightError as error:
             failure = failure or PreflightError(error.message, _remedy(error.message, channel))
         except ChannelError as error:  # another run's channels may answer
@@ -92,6 +95,18 @@ def solve(
     raise failure or PreflightError(
         f"{channel}: the channel of its dependencies was removed, or never recorded",
         "run the build again (finished packages are kept); env create also takes the channel with --channel",
+    )
+
+
+def _check_platform(channel: Path, platform: str) -> None:
+    """Raise PreflightError if no package of a channel is for a platform."""
+    subdirs = {record.path.partition("/")[0] for record in published.records(channel).values()}
+    if not subdirs or not subdirs.isdisjoint({platform, "noarch"}):
+        return
+    others = ", ".join(sorted(subdirs))
+    raise PreflightError(
+        f"{channel.name}: its packages are for {others}, not for {platform}",
+        f"create the environment on a {others} machine, or build a config for {platform}",
     )
 
 

@@ -201,11 +201,12 @@ def test_a_test_of_network_errors_that_passed_is_no_network_error(tmp_path: Path
     assert isinstance(error, ProviderError)
 
 
-def failed_tests(tmp_path: Path, *lines: str, short: bool = False) -> MegabuildError:
+def failed_tests(tmp_path: Path, *lines: str, short: bool = False, on_machine: str = "") -> MegabuildError:
     outcome = Outcome(ok=False, kind=OutcomeKind.TEST, message="2 of 9 failed", returncode=1)
     return Failure(
         outcome=outcome, lines=lines, what="test of pytorch-tests cpu_0", jobs=8, state=tmp_path, short=short,
         package="pytorch-tests", log=tmp_path / "x.log", install="megabuild env create ./env pytorch-tests",
+        on_machine=on_machine,
     ).error()  # fmt: skip
 
 
@@ -229,6 +230,15 @@ def test_failed_tests_of_pytorch_are_named_with_the_command_that_repeats_one(tmp
 def test_of_many_failed_tests_ten_are_named(tmp_path: Path) -> None:
     error = failed_tests(tmp_path, *(f"failed test: test_nn.py::test_{number}" for number in range(12)))
     assert error.message.splitlines()[10:12] == ["  test_nn.py::test_9", "  and 2 more"]
+    last = "812 of 9000 failed; to repeat one alone: pytorch-tests 'test_nn.py::test_0'"
+    error = failed_tests(tmp_path, *(f"failed test: test_nn.py::test_{number}" for number in range(50)), last)
+    assert "812 of PyTorch's own tests failed" in error.message
+    assert error.message.splitlines()[11] == "  and 802 more"
+
+
+def test_a_failed_test_is_repeated_where_its_program_runs(tmp_path: Path) -> None:
+    error = failed_tests(tmp_path, "failed test: test_nn.py", on_machine=" on a linux-aarch64 machine")
+    assert error.remedy.startswith("repeat one alone on a linux-aarch64 machine: megabuild env create ")
 
 
 def test_tests_of_pytorch_that_the_kernel_ended_are_a_lack_of_memory(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ def test_what_is_finished_is_uploaded_after_the_build_also_after_an_error(
             raise error
 
     monkeypatch.setattr(store_transfer, "put", lambda *_: done.append("upload"))
-    run = SimpleNamespace(_build=build, _plan=None, status=None, _progress=SimpleNamespace(is_done=False))
+    plan = SimpleNamespace(options=SimpleNamespace(deadline=None))
+    run = SimpleNamespace(_build=build, _plan=plan, status=None, _progress=SimpleNamespace(is_done=False))
     if error is None:
         Driver.go(cast(Any, run))
     else:
@@ -92,6 +93,19 @@ def test_what_is_finished_is_uploaded_after_the_build_also_after_an_error(
     done.clear()
     Driver.go(cast(Any, run))
     assert done == ["upload"], "an upload that failed is retried by a run with nothing to build"
+
+
+def test_after_the_deadline_nothing_is_uploaded_whatever_failed_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build() -> None:
+        raise BuildError("x")
+
+    monkeypatch.setattr(store_transfer, "put", lambda *_: pytest.fail("no time is left"))
+    plan = SimpleNamespace(options=SimpleNamespace(deadline=SimpleNamespace(left=-1.0)))
+    run = SimpleNamespace(_build=build, _plan=plan, status=None, _progress=SimpleNamespace(is_done=False))
+    with pytest.raises(BuildError):
+        Driver.go(cast(Any, run))
 
 
 def test_channels_and_the_status_name_a_package_only_when_it_is_published(
@@ -117,6 +131,7 @@ def test_channels_and_the_status_name_a_package_only_when_it_is_published(
         _plan=SimpleNamespace(options=options, all_items=(), untested=""), _other_archives=lambda names: [other],
         _archives={}, note_channels=lambda: done.append("channels"), _log=SimpleNamespace(write=lambda *_: None),
         status=SimpleNamespace(set_packages=lambda *_: done.append("status")),
+        _progress=SimpleNamespace(awaited_tests={}),
     )  # fmt: skip
     result = TaskResult(archives=[cast(Any, here)], seconds={})
     Driver._publish_archives(cast(Any, run), result)
@@ -573,9 +588,11 @@ def test_the_folder_of_tests_is_empty_before_the_tasks_and_kept_after_an_error(
             raise error
 
     monkeypatch.setattr(driver, "Graph", lambda *_, **__: SimpleNamespace(run=run_graph))
-    plan = SimpleNamespace(options=SimpleNamespace(state=tmp_path, keep_going=False))
+    options = SimpleNamespace(state=tmp_path, packages=tmp_path / "packages", keep_going=False)
+    plan = SimpleNamespace(options=options)
     run = SimpleNamespace(
-        _plan=plan, _progress=SimpleNamespace(plan=plan), _estimate=None, status=None, _log=None, _failed={},
+        _plan=plan, _progress=SimpleNamespace(plan=plan, awaited_tests={}), _estimate=None, status=None, _log=None,
+        _failed={},
         _torch_works=lambda _: [], _extension_works=lambda _: [], _done_tasks=set, _publish=None, _inbox=None,
         _tick=None, _shelf=SimpleNamespace(drop_rejected=lambda: done.append("dropped")),
     )  # fmt: skip
@@ -656,10 +673,12 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     monkeypatch.setattr(driver, "keep_last_runs", lambda _, runs: kept.append(runs))
     completed: list[object] = []
     monkeypatch.setattr(driver, "mark_complete", completed.append)
-    rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED)]
+    rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED, tested=True)]
     monkeypatch.setattr(driver, "package_results", lambda *_: tuple(rows))
     monkeypatch.setattr(driver, "install_line", lambda *_: "")
-    plan = SimpleNamespace(options=SimpleNamespace(run_name="x", packages=tmp_path), untested="")
+    config = SimpleNamespace(platform="linux-64")
+    options = SimpleNamespace(run_name="x", packages=tmp_path, config=config)
+    plan = SimpleNamespace(options=options, untested="")
     progress = SimpleNamespace(plan=plan, needs_staging=needs_staging, tree=SimpleNamespace(use=None))
     run = SimpleNamespace(
         _plan=plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,

@@ -161,11 +161,12 @@ def packages_of_a_run(world: World, failed: ResultStatus = ResultStatus.FAILED) 
     there = (ResultStatus.BUILT, ResultStatus.SKIPPED, ResultStatus.BUILT)
     rows = []
     for fails, status in zip(world.fails, there, strict=True):
-        rows.append(SimpleNamespace(status=failed if fails else status))
+        rows.append(SimpleNamespace(status=failed if fails else status, tested=True))
     world.patch.setattr(driver, "package_results", lambda *_: tuple(rows))
     world.patch.setattr(driver, "install_line", lambda *_: "")
     world.patch.setattr(driver, "mark_complete", lambda _: None)
-    options = SimpleNamespace(run_name="x", packages=world.folder)
+    config = SimpleNamespace(platform="linux-64")
+    options = SimpleNamespace(run_name="x", packages=world.folder, config=config)
     progress = SimpleNamespace(
         plan=SimpleNamespace(options=options, untested=""),
         needs_staging=False,

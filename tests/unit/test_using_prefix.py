@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import shutil
 import subprocess
 import time
@@ -85,6 +86,38 @@ def test_an_earlier_runs_python_comes_from_that_runs_channel(output: Path) -> No
     former = environments.solve(channel, ["greeting", "python 3.11.*"])
     versions = [str(record.version) for solution in (newest, former) for record in solution.records]
     assert [version for version in versions if version.startswith("3.")] == ["3.12.1", "3.11.7"]
+
+
+def test_packages_for_another_platform_are_named_as_such(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environments, "machine_platform", lambda: "linux-aarch64")
+    with pytest.raises(
+        PreflightError, match="its packages are for linux-64, not for linux-aarch64"
+    ) as refused:
+        environments.solve(output / "packages" / NAME, ["greeting"])
+    assert refused.value.remedy.startswith(
+        "create the environment on a linux-64 machine, or build a config for "
+    )
+
+
+def test_packages_whose_tests_are_missing_are_named(
+    output: Path, tmp_path: Path, invocation: Invocation
+) -> None:
+    channel = output / "packages" / NAME
+    published.await_tests(channel, {"greeting-1.0-0.conda": "pytorch-tests-1.0-0.conda"})
+    records = json.loads((channel / published.RECORDS).read_text())
+    records["for_gpu-1.0-0.conda"]["is_tested"] = False
+    records["greeting-1.0-0.conda"]["is_tested"] = False
+    (channel / published.RECORDS).write_text(json.dumps(records))
+    made = call(
+        invocation, "env", "create", str(tmp_path / "env"), "greeting", "--from", NAME, "-o", str(output)
+    )
+    assert made.exit_code == 0, made.output
+    assert made.stdout.splitlines()[-2:] == [
+        "! PyTorch's own tests failed or never ran: pytorch-tests-1.0-0",
+        "! never tested: greeting-1.0-0",
+    ]
 
 
 def test_foreign_files_are_not_touched(output: Path, tmp_path: Path) -> None:

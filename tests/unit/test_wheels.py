@@ -151,6 +151,19 @@ def test_torch_is_made_again_after_its_libraries(own: Path, monkeypatch: pytest.
     assert [(row.wheel.project, row.kept) for row in made(own).made] == [("torch", False), (SPLINE, True)]
 
 
+def test_wheels_of_packages_whose_tests_are_missing_are_made_with_a_warning(own: Path) -> None:
+    path = own / "packages" / world.CONFIG / published.RECORDS
+    records = json.loads(path.read_text())
+    assert result(made(own), 1.0).document["untested"] == []
+    (libtorch,) = (name for name in records if name.startswith("libtorch-2"))
+    records[libtorch]["is_tested"] = False
+    path.write_text(json.dumps(records))
+    told = result(made(own), 1.0)
+    assert told.document["untested"] == [libtorch], "it is a part of PyTorch's wheel"
+    assert told.lines[-1] == f"! never tested: {libtorch.removesuffix('.conda')}"
+    assert result(made(own, names=(SPLINE,)), 1.0).document["untested"] == []
+
+
 def test_a_second_process_makes_no_wheels(own: Path) -> None:
     with FileLock(own / "wheels" / world.CONFIG / ".lock"), pytest.raises(BusyError):
         made(own)

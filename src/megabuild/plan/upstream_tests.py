@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from megabuild.configs.render import PlannedPackage
@@ -19,6 +20,8 @@ _ON = ("1",)
 _OFF = ("0",)
 #: Begins the line of a failed test (recipe/upstream_tests/run.py).
 _FAILED_TEST = "failed test: "
+#: Its last line: it names no more than 50 of the failed tests.
+_COUNT = re.compile(r"(\d+) of \d+ failed; to repeat one alone: ")
 
 
 def has_upstream_tests(options: Options) -> bool:
@@ -66,3 +69,13 @@ def read_failed_tests(lines: Iterable[str]) -> list[str]:
         if line.startswith(_FAILED_TEST):
             names[line.removeprefix(_FAILED_TEST).strip()] = None
     return list(names)
+
+
+def count_failed_tests(lines: Iterable[str]) -> int:
+    """Return how many tests failed, also those without a name, from what the package's test printed."""
+    printed = list(lines)
+    for line in reversed(printed):
+        match = _COUNT.match(line)
+        if match is not None:
+            return int(match[1])
+    return len(read_failed_tests(printed))

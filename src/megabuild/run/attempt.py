@@ -26,6 +26,7 @@ from megabuild.run.failure_shell import FailureShell, remove_programs, write_fai
 from megabuild.run.graph import Stopped
 from megabuild.run.logfile import LogFile
 from megabuild.run.progress import Progress
+from megabuild.run.summary import on_machine
 from megabuild.status.status import PHASE, Status, script_lines
 
 #: Seconds between two polls of logs while ninja compiles: polling is most of the driver's own CPU time.
@@ -153,7 +154,7 @@ class Attempt(AbstractContextManager["Attempt"]):
             log=self.log.path, state=self.state, short=self._memory.short(), aside=aside,
             disks=[mount.source for mount in sandbox.mounts if mount.writable],
             inside=sandbox.state_inside, package=culprit.package, enter=shell.enter, again=shell.again,
-            install=install,
+            install=install, on_machine=on_machine(self.run.plan.options.config.platform),
         )  # fmt: skip
         error = failure.error()
         error.packages = frozenset(broken) or self._packages_of(culprit)

@@ -285,6 +285,7 @@ class Driver:
             swaps=parser.swaps,
             error=error,
             use=install_line(plan, rows),
-            untested=plan.untested,
+            untested="" if all(row.tested for row in rows if row.status.is_published) else plan.untested,
+            platform=options.config.platform,
             failures=tuple(why.failure for why in self._failed.values() if why.failure),
         )

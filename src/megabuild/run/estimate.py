@@ -180,6 +180,8 @@ def _compile_hours(progress: Progress, figures: Figures) -> float:
 def _tests_hours(progress: Progress, figures: Figures) -> float:
     """Return the CPU hours of PyTorch's own tests for the Pythons that have not passed them yet."""
     hours = 0.0
+    if progress.plan.untested:
+        return hours
     for package in upstream_tests.tests_of(progress.missing):
         hours += figures.tests_hours
         if package.python == progress.plan.base_python:

@@ -133,6 +133,9 @@ class Failure:
     log: Path | None = None  #: the run's log file, if any
     aside: Path | None = None  #: the folder of packages that failed their tests
     install: str = ""  #: command that makes ./env with the package that failed its test
+    on_machine: str = (
+        ""  #: " on a linux-aarch64 machine" if that command is for another machine than this one
+    )
     enter: Path | None = None  #: program that opens a shell in the failed build's environment, if any
     again: Path | None = None  #: program that repeats the failed step, if any
 
@@ -317,15 +320,16 @@ class Failure:
         tests = self._failed_tests
         if not tests:
             return None
+        count = upstream_tests.count_failed_tests(self.lines)
         named = [f"  {test}" for test in tests[:_NAMED_TESTS]]
-        if len(tests) > _NAMED_TESTS:
-            named.append(f"  and {len(tests) - _NAMED_TESTS} more")
+        if count > _NAMED_TESTS:
+            named.append(f"  and {count - _NAMED_TESTS} more")
         if self.log:
             named.append(f"log: {self.log}")
-        headline = f"{self.what}: {len(tests)} of PyTorch's own tests failed; its packages are kept"
+        headline = f"{self.what}: {count} of PyTorch's own tests failed; its packages are kept"
         message = "\n".join([headline, *named])
         one = f"{upstream_tests.PROGRAM} {shlex.quote(tests[0])}"
-        remedy = f"repeat one alone: {self.install} && {one}"
+        remedy = f"repeat one alone{self.on_machine}: {self.install} && {one}"
         return FailureKind.UPSTREAM_TESTS, UpstreamTestError(message, remedy)
 
     def _other_error(self) -> tuple[FailureKind, MegabuildError]:

@@ -143,10 +143,14 @@ def _tests_lines(outlook: Outlook) -> list[str]:
     missing = upstream_tests.tests_of(outlook.progress.missing)
     if not missing:
         return []
+    if plan.untested:
+        return ["PyTorch's own tests are packed, but not run"]
     takes = ""
     if outlook.estimate.tests_cpu_hours:
         takes = f", about {outlook.estimate.tests_cpu_hours:.1f} CPU hours"
     lines = [f"PyTorch's own tests run for {counted(len(missing), 'Python')}{takes}"]
+    if config.platforms.is_cross:
+        lines.append("an emulator runs them: they take many times these hours")
     tested = upstream_tests.tests_of(item.package for item in plan.items)
     if plan.base_python not in {package.python for package in tested}:
         lines.append(f"its tests of kernels and torch.compile run only with Python {plan.base_python}")
@@ -202,6 +206,8 @@ def _product(plan: Plan) -> str:
 
 
 def _state(file_name: str, otherwise: str, progress: Progress) -> str:
+    if file_name in progress.untested:
+        return f"{Sign.kept} exists, untested"
     if file_name in progress.existing:
         return f"{Sign.kept} exists"
     return "fetch" if file_name in progress.stored.packages else otherwise

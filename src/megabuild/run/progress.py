@@ -24,6 +24,7 @@ class Progress:
     plan: Plan
     #: file names of packages that are published, verified, and were made from the same inputs
     existing: frozenset[str] = frozenset()
+    untested: frozenset[str] = frozenset()  #: those among them whose own tests never ran
     tree: Decision = tree_reuse.NOTHING_STAGED  #: how the former compile is used
     stored: Stored = NOTHING_STORED  #: packages fetched from a store instead of built
 
@@ -36,7 +37,14 @@ class Progress:
         for item in plan.all_items:
             if is_finished(plan, records.get(item.file_name), item):
                 existing.add(item.file_name)
-        return cls(plan=plan, existing=frozenset(existing), tree=_decide(plan), stored=stored)
+        untested = [name for name in existing if not records[name].is_tested]
+        return cls(
+            plan=plan,
+            existing=frozenset(existing),
+            untested=frozenset(untested),
+            tree=_decide(plan),
+            stored=stored,
+        )
 
     def when_fetched(self) -> Progress:
         """Return the progress as if everything that the store has were fetched."""

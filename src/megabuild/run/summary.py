@@ -14,6 +14,7 @@ import megabuild
 from groundwork import files
 from groundwork.errors import BuildError, FailureDetails, MegabuildError
 from groundwork.exhaustive import assert_never
+from groundwork.machine import machine_platform
 from groundwork.names import PackageId
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
@@ -64,6 +65,13 @@ class ResultStatus(str, Enum):
                 assert_never(never)
 
 
+def on_machine(platform: str) -> str:
+    """Return the words after a command that only a machine of another platform can run; empty for this one's."""
+    if platform == machine_platform():
+        return ""
+    return f" on a {platform} machine"
+
+
 def name_of_test(file_name: str) -> str:
     """Return the name of the task that tests a package."""
     return f"test {file_name}"
@@ -80,6 +88,7 @@ class PackageResult:
     seconds: float = 0.0  #: duration of the build script, 0 for skipped packages
     path: str = ""
     note: str = ""  #: one-line reason of the failure
+    tested: bool = False  #: whether its own tests ran and passed
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row for JSON, with the identity's fields at its top level."""
@@ -104,7 +113,8 @@ class Summary:
     swaps: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     error: str = ""  #: the run's error, or empty
     use: str = ""  #: command that installs the packages, or empty
-    untested: str = ""  #: why the packages were not tested, or empty
+    untested: str = ""  #: why packages of the run were not tested, or empty
+    platform: str = ""  #: conda's, of the packages
     failures: tuple[FailureDetails, ...] = ()  #: of each failed task
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +143,7 @@ class Summary:
             lines.append(f"{Sign.warning} packages not tested: {self.untested}")
         lines += [f"log: {display(self.log)}", f"channel: {display(self.channel)}"]
         if self.use:
-            lines += ["to install the packages:", f"  {self.use}"]
+            lines += [f"to install the packages{on_machine(self.platform)}:", f"  {self.use}"]
         if rehearsal:
             lines += ["", _MODEL]
         lines += ["", f"{self.config}: {self._end()}"]
@@ -211,6 +221,7 @@ def _published_row(
         sha256=record.sha256,
         seconds=record.seconds,
         path=str(channel / record.path),
+        tested=record.is_tested,
     )
     return replace(row, status=ResultStatus.SKIPPED, seconds=0.0) if existed else row
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import Tiny
 
+from groundwork import channel_folder
 from groundwork.errors import UpstreamTestError
 from groundwork.machine import machine_platform
 from megabuild.plan import upstream_tests
@@ -80,4 +81,10 @@ def test_failed_tests_are_known_until_they_pass(tested: Tiny, monkeypatch: pytes
     monkeypatch.setenv("TINY_OWN_TESTS", FAILING)
     with pytest.raises(UpstreamTestError):
         tested.run(pythons=("3.12",))
-    assert awaited(tested) == {"py312": "py312"}, "the package of tests of the former content is still there"
+    assert awaited(tested) == {"py312": "py312"}
+    channel = tested.options().packages
+    (left,) = channel.glob("*/pytorch-tests-*.conda")
+    assert _python(left.name) == "py311", "the tests that the former content passed are gone"
+    index = channel_folder.listed_hashes(channel)
+    assert index is not None
+    assert len([name for name in index if name.startswith("pytorch-tests-")]) == 1

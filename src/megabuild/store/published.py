@@ -236,12 +236,17 @@ def _is_indexed(channel: Path, published: Mapping[str, PublishedPackage]) -> boo
 def _drop_damaged(channel: Path, published: dict[str, PublishedPackage]) -> list[str]:
     """Read all packages that have a record; remove the damaged ones, and return their names."""
     damaged = [name for name, record in published.items() if not _is_sound(channel, record)]
-    removed = [published.pop(name) for name in damaged]
+    _drop(channel, published, damaged)
+    return damaged
+
+
+def _drop(channel: Path, published: dict[str, PublishedPackage], names: Iterable[str]) -> None:
+    """Remove packages that have a record, first from the records; the index is written later."""
+    removed = [published.pop(name) for name in names if name in published]
     if removed:
         _write(channel, published)
     for record in removed:
         (channel / record.path).unlink(missing_ok=True)
-    return damaged
 
 
 def publish(
@@ -259,13 +264,15 @@ def publish(
     The order is files (by rename), index, records: a package with a record can be installed. Earlier packages are read
     again, so that the index names no damaged one. Moving, not linking: no build can write to a published inode.
     ``fingerprints`` and ``seconds`` are by file name, and so are the packages of PyTorch's own tests that are
-    ``awaited``. Such a package that is published with ``is_tested`` has passed.
+    ``awaited``. Such a package that is published with ``is_tested`` has passed; one that has passed with former content
+    is removed.
 
     Raises IntegrityError: An earlier package was damaged meanwhile; the others are published.
     """
     published = records(channel)
     names = {package.path.name for package in archives}
     damaged = [name for name in _drop_damaged(channel, published) if name not in names]
+    _drop(channel, published, {awaited[name] for name in names if name in awaited} - names)
     for package in archives:
         name = package.path.name
         target = channel / package.path.parent.name / name

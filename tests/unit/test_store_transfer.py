@@ -23,19 +23,21 @@ from megabuild.store import published, server, tree_archive
 
 
 @pytest.mark.parametrize(
-    ("decision", "missing", "uploaded"),
+    ("decision", "missing", "untested", "uploaded"),
     [
-        ("reuse", (), True),
-        ("reuse", ("pytorch",), False),
-        ("resume", (), False),
-        ("recompile", (), False),
-        ("fresh", (), False),
-        ("none", (), False),
+        ("reuse", (), (), True),
+        ("reuse", ("pytorch",), (), False),
+        ("reuse", (), ("pytorch",), False),
+        ("resume", (), (), False),
+        ("recompile", (), (), False),
+        ("fresh", (), (), False),
+        ("none", (), (), False),
     ],
 )
-def test_a_half_compiled_tree_is_not_uploaded(
-    decision: str, missing: tuple[str, ...], uploaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_compiled_or_untested_tree_is_not_uploaded(
+    decision: str, missing: tuple[str, ...], untested: tuple[str, ...], uploaded: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     put: list[str] = []
     monkeypatch.setattr(store_transfer, "_put_file", lambda store, key, *_: put.append(key))
     monkeypatch.setattr(store_lookup, "staging_key", lambda plan: "the tree")
@@ -45,7 +47,9 @@ def test_a_half_compiled_tree_is_not_uploaded(
     options = SimpleNamespace(state=state, packages=tmp_path / "packages")
     plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options)
     tree = Decision(use=TreeUse(decision), reasons=())
-    progress = SimpleNamespace(existing=frozenset(), missing=missing, tree=tree)
+    progress = SimpleNamespace(
+        existing=frozenset(untested), untested=frozenset(untested), missing=missing, tree=tree
+    )
     monkeypatch.setattr(Progress, "read", lambda plan: progress)
     environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
     status = Status("x", state)
@@ -113,7 +117,9 @@ def transfer_of(folder: Path, items: list[Any], **progress: Any) -> Any:
                               run_name="x", own=True)  # fmt: skip
     plan = SimpleNamespace(all_items=items, options=options, staged_name="libtorch")
     tree = Decision(use=TreeUse.NONE, reasons=())
-    return SimpleNamespace(plan=plan, needs_staging=False, missing=(), tree=tree, **progress)
+    return SimpleNamespace(
+        plan=plan, needs_staging=False, missing=(), tree=tree, untested=frozenset(), **progress
+    )
 
 
 @pytest.mark.parametrize("damaged", [(), (0,), (1,), (2,), (0, 2)], ids=str)

@@ -98,7 +98,7 @@ def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> N
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
-    """Upload a plan's published packages and, if all are published, their tree, if the store takes uploads.
+    """Upload a plan's tested packages and, if all are tested, their tree, if the store takes uploads.
 
     An error of the store is only a warning: it does not fail the run.
     """
@@ -106,14 +106,14 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     if store is None or not store.writes:
         return
     progress = Progress.read(plan)
-    records = published.records(plan.options.packages)
+    tested = progress.existing - progress.untested
     try:
         for item in plan.all_items:
-            if item.file_name in progress.existing and records[item.file_name].is_tested:
+            if item.file_name in tested:
                 (path,) = published.paths(plan.options.packages, [item.file_name])
                 key = store_lookup.package_key(plan.options, item)
                 _put_file(store, key, path, item.package.id.label, status)
-        if progress.tree.use is TreeUse.REUSE and not progress.missing:
+        if progress.tree.use is TreeUse.REUSE and not progress.missing and not progress.untested:
             _put_tree(plan, store, status)
     except (StoreError, MegabuildError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)

@@ -100,6 +100,20 @@ def test_a_debian_config_plans_pytorch_2_6(checkout: Place, command: str) -> Non
     assert "libtorch-2.6.0-" in checkout.run(command).text
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="an ARM machine uses packages for ARM")
+def test_packages_for_arm_are_installed_on_arm_only(checkout: Place) -> None:
+    channel = checkout.folder / "built" / "packages" / "linux_aarch64_cpu_debian"
+    channel.mkdir(parents=True)
+    name = "pytorch-2.6.0-cpu_generic_py313_h1_0.conda"
+    record = {"path": f"linux-aarch64/{name}", "size": 1, "sha256": "0", "fingerprint": "0"}
+    (channel / ".megabuild-packages.json").write_text(json.dumps({name: record}))
+    told = checkout.run(
+        "python3 scripts/megabuild env create ./arm pytorch --from linux_aarch64_cpu_debian -o built"
+    ).ended_with(4)
+    assert "linux_aarch64_cpu_debian: its packages are for linux-aarch64, not for linux-64" in told
+    assert "hint: create the environment on a linux-aarch64 machine" in told
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="an ARM machine compiles for ARM natively")
 def test_a_plan_for_arm_says_where_it_is_compiled_and_with_which_pythons(checkout: Place) -> None:
     command = documented("python3 build-locally.py linux_aarch64_cpu_debian --plan")

@@ -613,7 +613,7 @@ def test_each_missing_package_is_built_and_tested(
     monkeypatch.setattr(driver, "make_torch_channel", lambda _, built: channels.append(built))
     monkeypatch.setattr(driver, "package_test", lambda run, budget, shelf, item: item.file_name)
     monkeypatch.setattr(driver, "PyTorchBuild", lambda *_: SimpleNamespace(work="build"))
-    items = [SimpleNamespace(file_name=name) for name in ("a", "b", "c")]
+    items = [SimpleNamespace(file_name=name, package=SimpleNamespace(name=name)) for name in ("a", "b", "c")]
     plan = SimpleNamespace(options=SimpleNamespace(state=tmp_path), items=items)
     missing = [item.file_name for item in items if item.file_name not in existing]
     progress = SimpleNamespace(existing=existing, missing=missing)
@@ -622,6 +622,28 @@ def test_each_missing_package_is_built_and_tested(
     works: list[Any] = Driver._torch_works(cast(Any, run), cast(Any, None))
     assert works == (["build", *missing] if missing else [])
     assert bool(channels) == (not missing), "extensions are built against the published ones"
+
+
+def test_no_other_test_waits_for_pytorch_s_own_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: dict[str, Budget] = {}
+    monkeypatch.setattr(
+        driver, "package_test", lambda run, budget, shelf, item: budgets.update({item.file_name: budget})
+    )
+    monkeypatch.setattr(driver, "PyTorchBuild", lambda *_: SimpleNamespace(work="build"))
+    items: list[Any] = []
+    for python in ("py311", "py312"):
+        for name in ("pytorch", "pytorch-tests"):
+            items.append(SimpleNamespace(file_name=f"{name} {python}", package=SimpleNamespace(name=name)))
+    plan = SimpleNamespace(options=SimpleNamespace(state=tmp_path), items=items)
+    run = SimpleNamespace(
+        _plan=plan, _progress=SimpleNamespace(existing=(), missing=items), _shelf=None,
+        _estimate=SimpleNamespace(jobs=SimpleNamespace(count=8)),
+    )  # fmt: skip
+    Driver._torch_works(cast(Any, run), cast(Any, None))
+    assert budgets["pytorch-tests py311"] is budgets["pytorch-tests py312"]
+    assert budgets["pytorch py311"] is budgets["pytorch py312"]
+    assert [budgets["pytorch-tests py311"].acquire(last=False) for _ in range(2)] == [8, 0], "one at a time"
+    assert [budgets["pytorch py311"].acquire(last=False) for _ in range(2)] == [4, 4]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from megabuild.engine import archive
 from megabuild.engine.output_folder import drop_unpacked
 from megabuild.engine.supervisor import TESTS, end_strays
 from megabuild.isolation.base import Isolation
+from megabuild.plan import upstream_tests
 from megabuild.plan.kept_environments import keep_record, mark_complete
 from megabuild.plan.last_run import keep_last_runs
 from megabuild.plan.plan import Method, Plan
@@ -182,9 +183,13 @@ class Driver:
             return []
         self._pytorch = PyTorchBuild(run, self._shelf)
         works = [self._pytorch.work]
-        budget = Budget(self._estimate.jobs.count, tasks=_TESTS_AT_ONCE)
+        brief = Budget(self._estimate.jobs.count, tasks=_TESTS_AT_ONCE)
+        own = Budget(
+            self._estimate.jobs.count
+        )  # PyTorch's own tests take hours: no other test waits for them
         for item in self._plan.items:
             if item.file_name not in self._progress.existing:
+                budget = own if item.package.name == upstream_tests.PACKAGE else brief
                 works.append(package_test(run, budget, self._shelf, item))
         return works
 

@@ -47,6 +47,7 @@ from megabuild.plan.run_choices import PygMode
 from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
+from megabuild.providers.debian.foreign import UNPACKED
 from megabuild.providers.debian.provider import keys_of_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Environment
@@ -1044,18 +1045,27 @@ def test_a_value_that_only_a_script_names_is_an_input_of_its_part(tmp_path: Path
     assert part.variant_keys(keys, tmp_path) == ["c_compiler", "named_in_the_script", "named_in_the_text"]
 
 
-@pytest.mark.parametrize("changed", ["packages", "sources"])
+@pytest.mark.parametrize("changed", ["installed", "sources", "unpacked", "only unpacked now"])
 def test_a_debian_root_with_other_packages_is_another(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = iter(["gcc 1\n", "gcc 2\n" if changed == "packages" else "gcc 1\n"])
-    monkeypatch.setattr(debian_root, "run", lambda *_, **__: next(installed))
+    """Of another processor, packages are also unpacked without being installed."""
+    installed = "gcc 1\n"
+    monkeypatch.setattr(debian_root, "run", lambda *_, **__: installed)
     write(tmp_path / "etc/debian_version", "13.1\n")
     sums = write(tmp_path / debian_root.SOURCE_FOLDER / "SHA256SUMS", "a  torch.tar\n")
-    former = debian_root._describe(tmp_path)
-    if changed == "sources":
-        sums.write_text("b  torch.tar\n")
-    assert former["fingerprint"] != debian_root._describe(tmp_path)["fingerprint"]
+    if changed != "only unpacked now":
+        write(tmp_path / UNPACKED, "python3.13_3.13.5-2_arm64.deb\n")
+    former = debian_root._describe(tmp_path)["fingerprint"]
+    assert former == debian_root._describe(tmp_path)["fingerprint"]
+    match changed:
+        case "installed":
+            installed = "gcc 2\n"
+        case "sources":
+            sums.write_text("b  torch.tar\n")
+        case _:
+            write(tmp_path / UNPACKED, "python3.13_3.13.5-3_arm64.deb\n")
+    assert debian_root._describe(tmp_path)["fingerprint"] != former
 
 
 @pytest.mark.parametrize("changed", ["content", "place", "version"])

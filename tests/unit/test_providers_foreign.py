@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_files import write
+from small_files import shared_library, write
 
 from groundwork.errors import ProviderError
 from groundwork.network.index import best_first, linked
@@ -19,7 +20,7 @@ from megabuild.configs.config import Config, load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.provider_name import ProviderName
 from megabuild.providers import local_channel
-from megabuild.providers.debian import cross, root
+from megabuild.providers.debian import cross, libraries, root
 from megabuild.providers.debian.cross import CrossDebianProvider
 from megabuild.providers.debian.foreign import PYTHONS, PYTHONS_FOLDER, Foreign
 from megabuild.providers.debian.root import DebianRoot
@@ -78,6 +79,34 @@ def test_its_root_has_programs_of_this_machine_and_libraries_of_the_other(
     assert "qemu-user" not in native.packages
     monkeypatch.setitem(PYTHONS, "3.13", "forky")
     assert root.root_inputs(cuda=False, foreign=ARM).digest != inputs.digest
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
+def test_its_libraries_are_the_other_processors_although_the_root_has_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool of this machine needs its own copy of a library, under the same soname."""
+    listed = []
+    for arch, triplet in {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}.items():
+        for name in ("protobuf", "onnx"):
+            path = Path("usr/lib") / triplet / f"lib{name}.so.1"
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            shared_library(tmp_path / path, "int one;", f"-Wl,-soname,lib{name}.so.1")
+            write(tmp_path / f"var/lib/dpkg/info/lib{name}1:{arch}.list", f"/{path}\n")
+            listed.append(f"lib{name}1\t{arch}\t1.0+{arch}\toptional\tlibc6")
+        write(
+            tmp_path / f"var/lib/dpkg/info/libtool-of-{arch}.list", f"/usr/lib/{triplet}/libprotobuf.so.1\n"
+        )
+        listed.append(f"libtool-of-{arch}\t{arch}\t1.0\toptional\t")
+    listed.append("libonnx-data\tall\t1.0\toptional\t")
+    monkeypatch.setattr(libraries, "run", lambda *_, **__: "\n".join(listed))
+    found = libraries.read(DebianRoot(path=tmp_path, fingerprint="f", release="13.1", foreign=ARM))
+    assert {library.path.parent.name for library in found.available.values()} == {ARM.triplet}
+    assert found.available.keys() == {"libprotobuf.so.1", "libonnx.so.1"}
+    assert {each.version for each in found.installed.values()} == {"1.0", "1.0+arm64"}
+    assert "libtool-of-amd64" not in found.installed
+    native = libraries.read(DebianRoot(path=tmp_path, fingerprint="f", release="13.1"))
+    assert "libtool-of-amd64" in native.installed
 
 
 def python_files(folder: Path) -> None:

@@ -129,6 +129,25 @@ def test_packages_whose_tests_failed_are_uploaded_on_request_only(
     assert "own tests" not in upload(release).stdout
 
 
+@pytest.mark.parametrize("passed", [(), ("310",), ("312",), ("310", "312")], ids=" ".join)
+def test_the_tests_of_each_python_must_have_passed(release: Channel, passed: tuple[str, ...]) -> None:
+    """Their packages are published if they pass, each of them alone."""
+    names = {python: f"pytorch-tests-2.13.0-{FLAVOUR}_py{python}_h5_300.conda" for python in ("310", "312")}
+    awaited: dict[str, str] = {}
+    for path in release.packages:
+        for python, name in names.items():
+            if path.name.startswith(f"pytorch-2.13.0-{FLAVOUR}_py{python}"):
+                awaited[path.name] = name
+    published.await_tests(release.output / "packages" / CONFIG, awaited)
+    release.packages.clear()
+    for python in passed:
+        build = f"{FLAVOUR}_py{python}_h5_300"
+        release.add("pytorch-tests", build, f"pytorch ==2.13.0 {FLAVOUR}_py{python}_*_300")
+    release.publish()
+    found = uploading.find_release(release.output, CONFIG)
+    assert sorted(found.missing_tests.failed) == [names[python] for python in names if python not in passed]
+
+
 def test_packages_that_were_never_tested_are_uploaded_on_request_only(
     release: Channel, anaconda: list[str]
 ) -> None:

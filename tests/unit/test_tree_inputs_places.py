@@ -1,0 +1,116 @@
+"""The folders in which CMake searches, and the packages that own files, also files behind links."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from small_files import write
+
+from tree_inputs.owners import Owner, Owners
+from tree_inputs.record import Source
+from tree_inputs.search import name_folders
+
+#: Places of a prefix in which a new name may change the result of CMake's searches.
+SEARCHED = (
+    "bin/nvcc",
+    "include/zstd.h",
+    "lib/libzstd.so",
+    "lib64/libzstd.so",
+    "lib/aarch64-linux-gnu/libzstd.so",
+    "share/zstd",
+    "lib/cmake/zstd/zstdConfig.cmake",
+    "lib/pkgconfig/libzstd.pc",
+    "share/cmake/zstd/zstdConfig.cmake",
+)
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+@pytest.mark.parametrize("variable", ["PREFIX", "BUILD_PREFIX"])
+@pytest.mark.parametrize("change", ["appears", "vanishes"])
+def test_a_name_that_cmake_may_find_counts_in_each_environment(
+    change: str, variable: str, name: str, tmp_path: Path
+) -> None:
+    environment = {"PREFIX": str(tmp_path / "host"), "BUILD_PREFIX": str(tmp_path / "build")}
+    for prefix in environment.values():
+        for searched in SEARCHED:
+            write(Path(prefix, searched).parent / "other")
+    path = Path(environment[variable], name)
+    if change == "vanishes":
+        write(path)
+    before = name_folders(environment)
+    assert name_folders(environment) == before
+    if change == "vanishes":
+        path.unlink()
+    else:
+        write(path)
+    after = name_folders(environment)
+    changed = [folder for folder in before if after.get(folder) != before[folder]]
+    assert changed
+    assert all(path.is_relative_to(folder) for folder in changed)
+
+
+def test_a_name_below_another_folder_changes_no_search(tmp_path: Path) -> None:
+    write(tmp_path / "include/fmt/core.h")
+    before = name_folders({"PREFIX": str(tmp_path)})
+    write(tmp_path / "include/fmt/format.h")
+    assert name_folders({"PREFIX": str(tmp_path)}) == before
+
+
+def conda_package(prefix: Path, name: str, *files: str) -> None:
+    write(prefix / "conda-meta" / f"{name}-1-0.json", json.dumps({"name": name, "files": files}))
+
+
+def debian_package(system: Path, name: str, *files: str) -> None:
+    write(system / "var/lib/dpkg/info" / f"{name}.list", "".join(f"{file}\n" for file in files))
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> Owners:
+    """Packages of both environments and of the system; links of one lead to files of another."""
+    host = tmp_path / "host"
+    write(host / "lib/libone.so.1.2")
+    (host / "lib/libone.so.1").symlink_to("libone.so.1.2")
+    (host / "lib/libone.so").symlink_to("libone.so.1")
+    write(host / "include/one-1/one.h")
+    (host / "include/one").symlink_to("one-1")
+    conda_package(host, "libone", "lib/libone.so.1", "lib/libone.so.1.2")
+    conda_package(host, "libone-devel", "lib/libone.so", "include/one")
+    conda_package(host, "one-headers", "include/one-1/one.h")
+    write(tmp_path / "build/bin/cmake")
+    conda_package(tmp_path / "build", "cmake", "bin/cmake")
+    write(host / "conda-meta/damaged-1-0.json", "{")
+    debian_package(tmp_path / "system", "libtwo1:amd64", "/lib/libtwo.so.1")
+    debian_package(tmp_path / "system", "libtwo-dev:amd64", "/usr/lib/libtwo.a")
+    return Owners({"PREFIX": str(host), "BUILD_PREFIX": str(tmp_path / "build")}, tmp_path / "system")
+
+
+OWNED: Mapping[str, tuple[str, ...]] = {
+    "host/lib/libone.so.1.2": ("libone",),
+    "host/lib/libone.so.1": ("libone",),
+    "host/lib/libone.so": ("libone", "libone-devel"),
+    "host/include/one-1/one.h": ("one-headers",),
+    "host/include/one/one.h": ("one-headers",),
+    "host/include/one/../one-1/one.h": ("one-headers",),
+    "build/bin/cmake": ("cmake",),
+    "host/lib/libthree.so": (),
+}
+
+
+@pytest.mark.parametrize("place", OWNED)
+def test_a_file_belongs_to_its_own_package_and_to_that_of_a_link_to_it(
+    place: str, owners: Owners, tmp_path: Path
+) -> None:
+    """A package that is missing here would change without a word in the plan."""
+    found = owners.of(str(tmp_path / place))
+    assert {owner.name for owner in found} == set(OWNED[place])
+    source = Source.BUILD if place.startswith("build") else Source.HOST
+    assert {owner.source for owner in found} <= {source}
+
+
+@pytest.mark.parametrize("path", ["/lib/libtwo.so.1", "/usr/lib/libtwo.so.1"])
+def test_a_file_of_debian_has_the_owner_of_either_of_its_names(path: str, owners: Owners) -> None:
+    assert owners.of(path) == {Owner(Source.SYSTEM, "libtwo1")}
+    assert owners.of("/lib/libtwo.a") == {Owner(Source.SYSTEM, "libtwo-dev")}

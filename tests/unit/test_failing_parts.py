@@ -22,17 +22,26 @@ from tiny import Tiny, make_package
 import check_staged
 import verify_package
 from gpu_tools.slim.manifest import read_manifest
-from groundwork import bootstrap, in_use, process
-from groundwork.errors import BuildError, IntegrityError, PackageTestError, PreflightError, ProviderError
+from groundwork import bootstrap, channel_folder, in_use, process
+from groundwork.errors import (
+    BuildError,
+    IntegrityError,
+    MegabuildError,
+    PackageTestError,
+    PreflightError,
+    ProviderError,
+    UpstreamTestError,
+)
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
+from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
 from megabuild.plan import environment_record, fingerprint
 from megabuild.providers import command
 from megabuild.run import session, store_transfer
-from megabuild.run.attempt import Attempt
+from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
@@ -169,6 +178,43 @@ def test_a_failed_test_of_a_package_fails_its_task(
     assert isinstance(result.error, PackageTestError)
     assert result.error.packages == {package.file_name}
     assert not result.archives
+
+
+@pytest.mark.parametrize(
+    ("error", "is_aside", "is_listed"),
+    [
+        (UpstreamTestError("2 tests failed", "repeat one"), True, True),
+        (PackageTestError("its test failed", "correct it"), True, False),
+        (BuildError("killed", "run again"), False, False),
+    ],
+    ids=["PyTorch's own tests", "the package's test", "killed"],
+)
+def test_a_package_whose_tests_failed_is_put_aside_where_users_find_it(
+    error: MegabuildError,
+    is_aside: bool,
+    is_listed: bool,
+    tiny: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error's command installs a package of PyTorch's own tests from a channel in the folder."""
+    failed = Outcome(ok=False, kind=OutcomeKind.TEST, message="Test failed: x")
+    monkeypatch.setattr(Attempt, "follow", lambda *_, **__: failed)
+    monkeypatch.setattr(Attempt, "explain", lambda *_, **__: error)
+    with started(tiny, Host()) as run:
+        item = run.plan.items[0]
+        package = item.package
+        state = run.plan.options.state
+        shelf = Shelf(state, queue.SimpleQueue())
+        built = tmp_path / "built" / package.subdir
+        shelf.add(make_package(built, package.name, package.version, package.build_string), 1.0)
+        package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+    aside = state / TESTS / BROKEN
+    assert (aside / package.subdir / package.file_name).exists() == is_aside
+    listed: dict[str, str] | None = {}
+    if aside.is_dir():
+        listed = channel_folder.listed_hashes(aside)
+    assert (package.file_name in (listed or {})) == is_listed
 
 
 def test_a_program_that_does_not_start_has_failed(tmp_path: Path) -> None:

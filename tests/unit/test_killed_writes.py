@@ -300,3 +300,24 @@ def test_a_package_is_announced_when_its_copy_is_whole(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "state", cast(Any, SimpleNamespace(put=announce)))
     shelf.add(package, 1.0)
     assert seen == [[package.read_bytes()]]
+
+
+def test_a_copy_that_is_being_made_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that starts meanwhile takes all packages that are listed: each of them must be whole."""
+    real = files.copy
+    during: list[list[str]] = []
+
+    def copy(source: Path, target: Path) -> None:
+        during.append([path.name for path in shelf.copies()])
+        real(source, target)
+        during.append([path.name for path in shelf.copies()])
+
+    monkeypatch.setattr(files, "copy", copy)
+    shelf = Shelf(tmp_path / "state", cast(Any, SimpleNamespace(put=lambda _: None)))
+    names = []
+    for name in ("a", "b"):
+        package = make_package(tmp_path / "out" / "linux-64", name, "1", "0")
+        shelf.add(package, 1.0)
+        names.append(package.name)
+    assert during == [[], [], names[:1], names[:1]]
+    assert [path.name for path in shelf.copies()] == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_files import shared_library, write
+from small_files import program, shared_library, write
 
 from groundwork.errors import ProviderError
 from groundwork.network.index import best_first, linked
@@ -174,6 +175,46 @@ def test_the_script_of_cross_python_does_nothing_outside_a_build(tmp_path: Path)
     (script,) = tmp_path.rglob("*.sh")
     subprocess.run(["sh", "-euc", f". '{script}'"], check=True, env={"PATH": "/usr/bin:/bin"})
     subprocess.run(["sh", "-n", str(script)], check=True)
+
+
+#: crossenv's programs: the script that starts the build's Python, and the module that changes sys.
+CROSSENV = """\
+shift 3
+mkdir -p "$1/lib" "$1/cross/bin"
+echo "executable = '/another'" >"$1/lib/sys-patch.py"
+{ echo "extra_envs = ['x']"; echo "paths = ['$1/lib', '/more']"; } >"$1/cross/bin/python"
+echo "$*" >"$1/asked"
+"""
+
+
+def test_a_build_s_python_answers_for_the_other_machine_and_packages_stay_as_they_are(tmp_path: Path) -> None:
+    """An environment's files may be links into a cache that other builds use."""
+    cross_python.package(CROSS).fill(tmp_path)
+    (script,) = tmp_path.rglob("*.sh")
+    cached = write(tmp_path / "cache/python3.13", "a program of the other machine")
+    host = tmp_path / "host"
+    build = tmp_path / "build"
+    facts = write(host / "lib/python3.13/_sysconfigdata__aarch64-linux-gnu.py")
+    write(host / "lib/python3.13/_sysconfigdata__x86_64-linux-gnu.py")
+    program(build / "bin/python3.13", CROSSENV)
+    (host / "bin").mkdir()
+    os.link(cached, host / "bin/python3.13")
+    for prefix in (host, build):
+        (prefix / "bin/python").symlink_to("python3.13")
+    environ = {"PATH": "/usr/bin:/bin", "CONDA_BUILD": "1", "PREFIX": str(host), "BUILD_PREFIX": str(build)}
+    environ |= {"CC": "arm-gcc", "CXX": "arm-g++", "AR": "arm-ar"}
+    for _ in range(2):  # conda activates an environment again in each subshell
+        subprocess.run(["sh", "-euc", f". '{script}'"], check=True, env=environ)
+    assert cached.read_text() == "a program of the other machine"
+    made = host / "bin/python3.13"
+    assert made.read_text().splitlines() == [
+        "extra_envs = []",
+        f"paths = ['{build}/venv/lib', '{build}/lib/python3.13/site-packages', '/more']",
+    ]
+    assert os.access(host / "bin/python", os.X_OK)
+    assert (build / "venv/lib/sys-patch.py").read_text() == f"executable = '{host}/bin/python'\n"
+    asked = (build / "venv/asked").read_text()
+    assert f"--sysconfigdata-file {facts} --machine aarch64 --cc arm-gcc --cxx arm-g++ --ar arm-ar" in asked
 
 
 class World:

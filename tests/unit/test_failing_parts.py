@@ -21,10 +21,12 @@ from tiny import Tiny, make_package
 
 import check_staged
 import verify_package
-from gpu_tools.slim.manifest import read_manifest
+from gpu_tools.slim.manifest import TouchedFile, read_manifest
 from groundwork import bootstrap, channel_folder, in_use, process
 from groundwork.errors import (
+    AuditError,
     BuildError,
+    ConfigError,
     IntegrityError,
     MegabuildError,
     PackageTestError,
@@ -34,6 +36,7 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
+from megabuild.configs.platforms import choose_build_platform
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
@@ -46,8 +49,11 @@ from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary
+from megabuild.status import record as run_record
+from megabuild.status.reading import run_names
 from megabuild.status.status import Status
 from megabuild.store import published
+from pin_audit import snapshots
 
 RECIPE = Path(__file__).parents[2] / "recipe"
 TORCH = """
@@ -233,6 +239,13 @@ def take_lock(folder: Path) -> None:
 READERS: dict[Callable[[Path], object], type[Exception]] = {
     environment_record.read: IntegrityError,
     published.records: OSError,
+    published.channels_beside: OSError,
+    run_record.read: OSError,
+    lambda folder: run_names(folder, ()): OSError,
+    lambda folder: Outcome.read(folder / "outcome.json", 0): OSError,
+    lambda folder: choose_build_platform(folder, "linux-aarch64", "linux-64"): ConfigError,
+    lambda folder: snapshots.load("pytorch", "2.13.0", folder): AuditError,
+    lambda folder: TouchedFile(path="a", record="").is_at(folder / "a"): OSError,
     fingerprint._system_packages: PreflightError,
     take_lock: OSError,
     lambda folder: read_manifest(folder / "manifest.json", folder): OSError,

@@ -23,6 +23,7 @@ from groundwork.network import resolver
 from groundwork.network.index import Configured
 from groundwork.pip_settings import PipSettings
 from megabuild.providers import command
+from megabuild.providers.local.package import LocalPackage, _compile_modules
 from pin_audit import git_command
 from pyg_extensions import fetch_sources
 from pyg_extensions.install import toolchain, user_environment
@@ -166,9 +167,14 @@ def environment_of_the_program(world: World) -> None:
     bootstrap.ensure(world.folder, "run")
 
 
+def byte_code(world: World) -> None:
+    package = LocalPackage(name="numpy", version="1", platform="linux-64")
+    _compile_modules(package, Path(world.program()), world.folder)
+
+
 CALLERS: tuple[Callable[[World], None], ...] = (
     provider, guarded_provider, uv, auditwheel, git, clone, slim, compiler, pip, import_of_an_extension,
-    python_of_the_swap, ninja, ninja_of_a_tree, cmake, pytest_of_upstream, environment_of_the_program,
+    python_of_the_swap, ninja, ninja_of_a_tree, cmake, pytest_of_upstream, environment_of_the_program, byte_code,
 )  # fmt: skip
 
 
@@ -192,6 +198,7 @@ BY_PATH = (
     ninja,
     ninja_of_a_tree,
     cmake,
+    byte_code,
 )
 
 

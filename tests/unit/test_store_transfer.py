@@ -153,6 +153,79 @@ def test_a_damaged_package_of_a_store_is_built_here_and_the_others_are_fetched(
     assert not list((tmp_path / "state").glob("*/*.conda"))
 
 
+def asked_store(folder: Path, items: list[Any]) -> Any:
+    """A plan with these items, and a store with their packages and its tree."""
+    plan = transfer_of(folder, items).plan
+    plan.staging = SimpleNamespace(digest="tree")
+    store = server.Store(str(folder / "store"), writes=True)
+    keys = [store_lookup.package_key(plan.options, item) for item in items]
+    for key in (*keys, store_lookup.staging_key(plan)):
+        for _ in store.put(key, write(folder / "file", key)):
+            pass
+    return plan
+
+
+def test_a_plan_asks_the_store_for_missing_packages_and_for_the_tree_if_it_needs_one(tmp_path: Path) -> None:
+    items = packages_of(tmp_path / "made")
+    plan = asked_store(tmp_path, items)
+    environ = {server.STORE: str(tmp_path / "store")}
+    existing = {items[0].file_name}
+    said: list[object] = []
+    stored = store_lookup.ask_store(plan, existing, environ, said.append, with_tree=True)
+    assert list(stored.packages) == [item.file_name for item in items[1:]]
+    assert (stored.staging is not None, stored.notes) == (True, ())
+    assert said == [f"asking the store {tmp_path / 'store'}"]
+    assert store_lookup.ask_store(plan, existing, environ, said.append, with_tree=False).staging is None
+    assert store_lookup.ask_store(plan, existing, {}, said.append, with_tree=True).is_empty
+    assert len(said) == 2, "a run without a store asks none"
+
+
+@pytest.mark.parametrize("failing", [1, 2, 4])
+def test_a_store_that_fails_is_named_in_the_plan_with_all_that_it_has_said_before(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first package, at another one, at the tree: the run builds the rest, and the user learns why."""
+    items = packages_of(tmp_path / "made")
+    plan = asked_store(tmp_path, items)
+    real = server.Store.find
+    asked: list[str] = []
+
+    def find(store: server.Store, key: str) -> server.Record | None:
+        asked.append(key)
+        if len(asked) == failing:
+            raise server.StoreError("no answer within 10 s")
+        return real(store, key)
+
+    monkeypatch.setattr(server.Store, "find", find)
+    environ = {server.STORE: str(tmp_path / "store")}
+    stored = store_lookup.ask_store(plan, (), environ, lambda _: None, with_tree=True)
+    assert list(stored.packages) == [item.file_name for item in items[: failing - 1]]
+    assert stored.staging is None
+    (note,) = stored.notes
+    assert note == "the store cannot be reached, so everything is built here: no answer within 10 s"
+
+
+def test_a_store_that_is_missing_is_named_in_the_plan(tmp_path: Path) -> None:
+    plan = transfer_of(tmp_path, packages_of(tmp_path / "made")).plan
+    stored = store_lookup.ask_store(
+        plan, (), {server.STORE: str(tmp_path / "store")}, lambda _: None, with_tree=False
+    )
+    assert stored.is_empty
+    assert [str(tmp_path / "store") in note for note in stored.notes] == [True]
+
+
+def test_a_damaged_record_of_a_store_is_named_in_the_plan_and_the_others_are_used(tmp_path: Path) -> None:
+    items = packages_of(tmp_path / "made")
+    plan = asked_store(tmp_path, items)
+    key = store_lookup.package_key(plan.options, items[1])
+    write(tmp_path / "store" / f"{key}.json", "{}")
+    environ = {server.STORE: str(tmp_path / "store")}
+    stored = store_lookup.ask_store(plan, (), environ, lambda _: None, with_tree=True)
+    assert list(stored.packages) == [items[0].file_name, items[2].file_name]
+    assert stored.staging is not None
+    assert ["not fetched from the store: " in note for note in stored.notes] == [True]
+
+
 def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

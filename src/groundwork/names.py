@@ -53,6 +53,11 @@ def package_name(file_name: str) -> str:
     return file_name.rsplit("-", 2)[0]
 
 
+def build_string(file_name: str) -> str:
+    """Return the build string of the package in a ``.conda`` file."""
+    return file_name.removesuffix(".conda").rsplit("-", 2)[2]
+
+
 def accelerator(cuda_version: str | None) -> str:
     """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
     if not cuda_version:

@@ -21,7 +21,7 @@ from groundwork.errors import (
 )
 from groundwork.first_error import first_error
 from megabuild.engine.job import Outcome, OutcomeKind
-from megabuild.engine.logs import Script, ScriptKind
+from megabuild.engine.logs import ENGINE, Script, ScriptKind
 from megabuild.run.build_output import LogTail
 from megabuild.run.failure import Failure
 
@@ -120,6 +120,18 @@ def test_the_culprit_is_the_script_that_failed_not_the_tests_that_ran_after_it()
     broken = ["pytorch-cpu-1-b.conda"]
     assert recent.culprit(failing, broken).package == "pytorch-cpu", "no other name that begins like it"
     assert LogTail().culprit(build, ()) == ("", "", "rattler-build", [])
+
+
+def test_a_test_whose_log_nobody_read_is_known_by_its_package() -> None:
+    recent = LogTail()
+    recent.add(ENGINE, "failed test: test_a.py::test_b")
+    failing = Outcome(ok=False, kind=OutcomeKind.TEST, message="", returncode=1)
+    found = recent.culprit(failing, ["pytorch-tests-2.13.0-cpu_py312_h1_0.conda"])
+    assert (found.package, found.build_string) == ("pytorch-tests", "cpu_py312_h1_0")
+    assert (found.what, found.lines) == (
+        "test of pytorch-tests cpu_py312_h1_0", ["failed test: test_a.py::test_b"],
+    )  # fmt: skip
+    assert recent.culprit(failing, ()).what == "rattler-build"
 
 
 def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> None:

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import NamedTuple
 
-from groundwork.names import PackageId, package_name
+from groundwork.names import PackageId, build_string, package_name
 from groundwork.progress import MARKER, Phases, Step
 from groundwork.text import counted
 from megabuild.engine.job import Outcome, OutcomeKind
@@ -194,6 +194,10 @@ class Culprit(NamedTuple):
     lines: list[str]  #: its last lines
 
 
+def _of_test(package: str, build_string: str, lines: list[str]) -> Culprit:
+    return Culprit(package, build_string, f"test of {package} {build_string}", lines)
+
+
 class LogTail:
     """Keeps every script's last lines, because rattler-build tests built packages even after a failure."""
 
@@ -215,13 +219,14 @@ class LogTail:
         for script in reversed(self._scripts):
             if script.kind is ScriptKind.TEST and script.package in names:
                 return self._of_script(script)
+        # The check of a package's content prints nothing, and the log of a very short test is gone before it is read;
+        # but rattler-build prints what that test printed.
         built = self._last(ScriptKind.BUILD, with_package=True)
-        if built is None:
-            return Culprit("", "", "rattler-build", engine)
-        # the check of a package's content prints nothing
-        return Culprit(
-            built.package, built.build_string, f"test of {built.package} {built.build_string}", engine
-        )
+        if built is not None:
+            return _of_test(built.package, built.build_string, engine)
+        for file_name in broken:
+            return _of_test(package_name(file_name), build_string(file_name), engine)
+        return Culprit("", "", "rattler-build", engine)
 
     def _last(self, kind: ScriptKind, *, with_package: bool = False) -> Script | None:
         """Return the script of a kind that began last; ``with_package``: except the staging."""

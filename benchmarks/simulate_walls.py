@@ -49,6 +49,8 @@ LONGEST_KERNEL = (
 MORE_ARCHITECTURES = 88_000
 #: Configs that share nothing, by their positions in CONFIGS.
 GROUPS = (range(2), range(2, 4), range(4, 8))
+#: What megabuild does with configs whose objects exist but a few: none of them waits for another.
+ALONE = tuple(range(position, position + 1) for position in range(len(CONFIGS)))
 
 
 class Change(Enum):
@@ -76,6 +78,8 @@ class Order:
     name: str
     groups: bool = False  #: configs that share nothing run side by side
     early: bool = False  #: a config is prepared while the one before packs, whose last test delays nothing
+    during_tests: bool = False  #: a config is prepared while the last packages of the one before are tested
+    rebuilds_alone: bool = False  #: configs whose objects exist but a few wait for no other
     pythons: bool = False  #: the Pythons of a config run at once, in copies of the tree
 
 
@@ -85,6 +89,7 @@ ORDERS = (
     Order(name="early", early=True),
     Order(name="Pythons", pythons=True),
     Order(name="groups, early", groups=True, early=True),
+    Order(name="megabuild", groups=True, during_tests=True, rebuilds_alone=True),
     Order(name="early, Pythons", early=True, pythons=True),
     Order(name="all three", groups=True, early=True, pythons=True),
 )
@@ -163,17 +168,18 @@ class Chain:
             prepared = self._serial(PREPARE, self._installed)
             compiled = self._compile(work.libtorch, work.longest, [prepared, *self._packed])
         else:
-            prepared = self._serial(PREPARE, self._tested)
+            before = self._packed if self.order.during_tests else self._tested
+            prepared = self._serial(PREPARE, before)
             compiled = self._compile(work.libtorch, work.longest, [prepared])
         installed = self._serial(INSTALL, [compiled])
-        before = self._serial(PACK, [installed])
+        last = self._serial(PACK, [installed])
         packed = []
         for _ in range(PYTHON_COUNT):
-            swapped = self._serial(PYTHON, [before])
+            swapped = self._serial(PYTHON, [last])
             compiled = self._compile(work.python, work.longest_binding, [swapped])
             packed.append(compiled)
             if not self.order.pythons:
-                before = compiled
+                last = compiled
         self._installed = [installed]
         self._packed = packed
         self._tested = [self._serial(TEST, packed)]
@@ -192,12 +198,19 @@ class Chain:
 
 def plan(change: Change, order: Order) -> Iterator[Step]:
     """Yield the steps of all configs."""
-    groups: Iterable[Iterable[int]] = GROUPS if order.groups else (range(len(CONFIGS)),)
-    for group in groups:
+    for group in _groups(change, order):
         chain = Chain(order=order)
         for position in group:
             chain.add(work_of(change, position))
         yield from chain.steps
+
+
+def _groups(change: Change, order: Order) -> Iterable[Iterable[int]]:
+    """Return the positions of configs that wait for each other, in groups."""
+    is_rebuild = change in (Change.PROTOBUF, Change.NOTHING)
+    if order.rebuilds_alone and is_rebuild:
+        return ALONE
+    return GROUPS if order.groups else (range(len(CONFIGS)),)
 
 
 def simulate(steps: Sequence[Step], cores: int) -> float:

@@ -22,6 +22,12 @@ class PackageId(NamedTuple):
     version: str
     build_string: str
 
+    @classmethod
+    def of_file(cls, file_name: str) -> PackageId:
+        """Return the package in a ``.conda`` file: names may contain ``-``, versions and build strings may not."""
+        name, version, build_string = file_name.removesuffix(".conda").rsplit("-", 2)
+        return cls(name, version, build_string)
+
     def __str__(self) -> str:
         return f"{self.name} {self.version} {self.build_string}"
 
@@ -51,11 +57,6 @@ class PackageId(NamedTuple):
 def package_name(file_name: str) -> str:
     """Return the name of the package in a file: names may contain ``-``, versions and build strings may not."""
     return file_name.rsplit("-", 2)[0]
-
-
-def build_string(file_name: str) -> str:
-    """Return the build string of the package in a ``.conda`` file."""
-    return file_name.removesuffix(".conda").rsplit("-", 2)[2]
 
 
 def accelerator(cuda_version: str | None) -> str:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from tiny import Tiny
 
-from groundwork.errors import ProviderError
+from groundwork.errors import IsolationError, ProviderError
 from groundwork.jobs import Jobs
 from groundwork.machine import Machine
 from megabuild.configs.config import load
 from megabuild.configs.sharing import group_by_toolchain
+from megabuild.plan.environment_inputs import ObjectCounts
+from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Pending
 from megabuild.run import arrangement
 from megabuild.run.arrangement import Arrangement, arrange
@@ -116,6 +118,53 @@ def test_downloads_count_as_disk_and_files_that_exist_do_not(
 def test_configs_of_one_toolchain_wait_for_each_other(tiny: Tiny) -> None:
     order = arranged(outlook(tiny, "a", "13"), outlook(tiny, "b", "13"))
     assert order.lines() == ["one config at a time: all share objects"]
+
+
+def rebuilt(tiny: Tiny, name: str, *, missing: int, former: bool = True, cache: bool = True) -> Outlook:
+    """Return the plan of a config of the first toolchain, of whose 100 objects some are missing."""
+    plain = outlook(tiny, name, "13")
+    progress = plain.progress
+    decision = Decision(
+        use=TreeUse.RECOMPILE,
+        reasons=("protobuf 5 -> 6",),
+        missing=ObjectCounts(core=missing),
+        objects=ObjectCounts(core=100),
+    )
+    if cache:
+        isolation = progress.plan.isolation
+        assert not isinstance(isolation, IsolationError)
+        progress.plan.options.objects_folder(isolation).mkdir(parents=True, exist_ok=True)
+    packages = [(package.name, package.id.kind) for package in progress.missing]
+    names = frozenset(packages) if former else frozenset(packages[:-1])
+    return replace(plain, progress=replace(progress, tree=decision, former=names))
+
+
+def test_configs_with_all_objects_but_a_few_wait_for_none(tiny: Tiny) -> None:
+    order = arranged(rebuilt(tiny, "a", missing=0), rebuilt(tiny, "b", missing=5), outlook(tiny, "c", "13"))
+    assert order.groups == [["c"], ["a"], ["b"]]
+    assert order.places == 3
+
+
+@pytest.mark.parametrize(
+    "facts", [{"missing": 6}, {"missing": 0, "former": False}, {"missing": 0, "cache": False}]
+)
+def test_configs_that_compile_much_or_perhaps_much_wait(tiny: Tiny, facts: dict[str, Any]) -> None:
+    order = arranged(rebuilt(tiny, "a", **facts), rebuilt(tiny, "b", **facts))
+    assert order.groups == [["a", "b"]]
+
+
+def test_a_raised_build_number_lets_configs_run_at_once(tiny: Tiny) -> None:
+    assert not tiny.outlook().progress.compiles_little, "nothing was built yet"
+    assert tiny.run().ok
+    isolation = tiny.plan().isolation
+    assert not isinstance(isolation, IsolationError)
+    tiny.options().objects_folder(isolation).mkdir(parents=True, exist_ok=True)
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    text = recipe.read_text()
+    recipe.write_text(text.replace("build: 0", "build: 1"))
+    outlook = tiny.outlook()
+    assert len(outlook.progress.missing) == 3
+    assert outlook.progress.compiles_little
 
 
 def test_finished_configs_need_no_place(tiny: Tiny) -> None:

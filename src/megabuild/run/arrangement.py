@@ -1,7 +1,8 @@
 """Decides which of several configs are built at the same time.
 
-Configs of one toolchain are a group: they share objects, so that the second one waits for those of the first. Groups
-share none, and are built side by side as far as jobs, memory and disk allow.
+Configs of one toolchain are a group: they share objects, so that the second one waits for those of the first. A config
+whose objects exist but a few waits for none, and is a group alone. Groups are built side by side as far as jobs, memory
+and disk allow.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from groundwork.machine import disk_free, measure
 from groundwork.text import counted, size
 from megabuild.cleaning import size_of
+from megabuild.configs.config import Config
 from megabuild.configs.sharing import group_by_toolchain
 from megabuild.providers.environment import Pending
 from megabuild.run.outlook import Outlook
@@ -95,7 +97,16 @@ def arrange(
 
 
 def _groups_of(outlooks: Sequence[Outlook]) -> Sequence[Sequence[str]]:
-    return group_by_toolchain([outlook.options.config for outlook in outlooks], {})
+    """Return the groups; those with long compiles come first."""
+    compiling: list[Config] = []
+    alone: list[list[str]] = []
+    for outlook in outlooks:
+        config = outlook.options.config
+        if outlook.progress.compiles_little:
+            alone.append([config.name])
+        else:
+            compiling.append(config)
+    return [*group_by_toolchain(compiling, {}), *alone]
 
 
 def _fewest_heavy_jobs(working: Sequence[Outlook]) -> int:

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import NamedTuple
 
-from groundwork.names import PackageId, build_string, package_name
+from groundwork.names import PackageId, package_name
 from groundwork.progress import MARKER, Phases, Step
 from groundwork.text import counted
 from megabuild.engine.job import Outcome, OutcomeKind
@@ -225,7 +225,8 @@ class LogTail:
         if built is not None:
             return _of_test(built.package, built.build_string, engine)
         for file_name in broken:
-            return _of_test(package_name(file_name), build_string(file_name), engine)
+            package = PackageId.of_file(file_name)
+            return _of_test(package.name, package.build_string, engine)
         return Culprit("", "", "rattler-build", engine)
 
     def _last(self, kind: ScriptKind, *, with_package: bool = False) -> Script | None:

@@ -6,15 +6,20 @@ import os
 from dataclasses import dataclass, replace
 
 from groundwork.errors import IsolationError
+from groundwork.names import PackageId
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
 from megabuild.plan.last_run import RunKind
-from megabuild.plan.plan import Plan, PlanItem, Task
+from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run.store_lookup import NOTHING_STORED, Stored
 from megabuild.store import published
 from megabuild.store.published import PublishedPackage
+
+#: Share of its objects that a config may compile at the same time as a config with the same objects: both may compile
+#: them, which costs less than to wait.
+_FEW = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +30,9 @@ class Progress:
     #: file names of packages that are published, verified, and were made from the same inputs
     existing: frozenset[str] = frozenset()
     untested: frozenset[str] = frozenset()  #: those among them whose own tests never ran
+    former: frozenset[tuple[str, str]] = (
+        frozenset()
+    )  #: name and variant of all packages of the channel, of any build
     tree: Decision = tree_reuse.NOTHING_STAGED  #: how the former compile is used
     stored: Stored = NOTHING_STORED  #: packages fetched from a store instead of built
 
@@ -38,10 +46,12 @@ class Progress:
             if is_finished(plan, records.get(item.file_name), item):
                 existing.add(item.file_name)
         untested = [name for name in existing if not records[name].is_tested]
+        former = [PackageId.of_file(name) for name in records if _is_file_name(name)]
         return cls(
             plan=plan,
             existing=frozenset(existing),
             untested=frozenset(untested),
+            former=frozenset((package.name, package.kind) for package in former),
             tree=_decide(plan),
             stored=stored,
         )
@@ -132,6 +142,33 @@ class Progress:
         if self.has_objects:
             return RunKind.REBUILD
         return None if self.tree.use is TreeUse.RESUME else RunKind.SCRATCH
+
+    @property
+    def compiles_little(self) -> bool:
+        """Whether former runs have left all objects but a few, those of each Python and extension included."""
+        if not self._has_former_bindings:
+            return False
+        if not self.compiles_staging:
+            return True
+        missing = self.tree.missing
+        objects = self.tree.objects
+        if missing is None or objects is None:
+            return False
+        return self.has_objects and missing.total <= _FEW * objects.total
+
+    @property
+    def _has_former_bindings(self) -> bool:
+        """Whether the object cache has the objects of each Python: the channel has a former build of each package."""
+        compiled = list(self.missing)
+        for task in self.missing_tasks:
+            if task.method is Method.COMPILE:
+                compiled += task.packages
+        built = {(package.name, package.id.kind) for package in compiled}
+        return self.has_object_cache and built <= self.former
+
+
+def _is_file_name(name: str) -> bool:
+    return name.count("-") >= 2
 
 
 def is_finished(plan: Plan, record: PublishedPackage | None, item: PlanItem) -> bool:

@@ -1,4 +1,5 @@
-"""Three configs that share no objects, built side by side: killed at any moment, interrupted, with one that fails.
+"""Three configs that share no objects, built side by side: killed at any moment, interrupted, with one that fails
+or runs out of memory.
 
 Rehearsals on the host. Moments are random; MEGABUILD_TEST_SEED gives others, MEGABUILD_TEST_KILLS another number.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import psutil
 import pytest
 from tiny import wait_for
 
+from groundwork.errors import OutOfMemoryError
 from groundwork.files import FileLock
 
 CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130")
@@ -32,7 +35,10 @@ _MERCY_SECONDS = 15.0
 pytestmark = pytest.mark.long
 
 
-def start(repository: Path, output: Path, log: Path, *options: str) -> subprocess.Popen[bytes]:
+def start(
+    repository: Path, output: Path, log: Path, *options: str, group: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a build of all configs; ``group``: the folder of the cgroup in which it runs."""
     command = [
         sys.executable,
         "build-locally.py",
@@ -44,6 +50,8 @@ def start(repository: Path, output: Path, log: Path, *options: str) -> subproces
         "none",
     ]
     command += ["-p", "3.11", "-j", str(JOBS), "-o", str(output), *options]
+    if group is not None:
+        command = ["/bin/sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(group), *command]
     with log.open("ab") as stream:
         return subprocess.Popen(
             command,
@@ -139,10 +147,57 @@ def test_one_that_fails_leaves_the_others_alone(repository: Path, tmp_path: Path
     with FileLock(state / "lock"):  # as if it were being built in another terminal
         build = start(repository, output, tmp_path / "log", "--json")
         assert build.wait(_SECONDS) == 11
-    text = (tmp_path / "log").read_text()
+    assert exit_codes(tmp_path / "log") == {"linux_64_cpu": 0, "linux_64_cuda129": 11, "linux_64_cuda130": 0}
+
+
+def exit_codes(log: Path) -> dict[str, int]:
+    """Return the exit code of each config, from the JSON document in a log."""
+    text = log.read_text()
     document = json.loads(text[text.index('{\n "format"') :])
-    codes = {entry["config"]: entry["exit_code"] for entry in document["configs"]}
-    assert codes == {"linux_64_cpu": 0, "linux_64_cuda129": 11, "linux_64_cuda130": 0}
+    return {entry["config"]: entry["exit_code"] for entry in document["configs"]}
+
+
+@pytest.fixture
+def small_memory() -> Iterator[Path]:
+    """The folder of a cgroup with 3 GB of memory."""
+    v1 = Path("/sys/fs/cgroup/memory")
+    is_v1 = v1.is_dir()
+    group = (v1 if is_v1 else Path("/sys/fs/cgroup")) / f"megabuild-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = group / ("memory.limit_in_bytes" if is_v1 else "memory.max")
+        limit.write_text(str(3 * 10**9))
+    except OSError as error:
+        pytest.skip(f"no cgroup with a limit of memory can be made here: {error}")
+    yield group
+    wait_for(lambda: not (group / "cgroup.procs").read_text(), _MERCY_SECONDS)
+    group.rmdir()
+
+
+def test_one_that_runs_out_of_memory_leaves_the_others_alone(
+    repository: Path, tmp_path: Path, output: Path, small_memory: Path
+) -> None:
+    root = tmp_path / "root"
+    ignored = shutil.ignore_patterns(".git", ".venv", "output", "__pycache__", ".*_cache")
+    shutil.copytree(repository, root, symlinks=True, ignore=ignored)
+    core = root / "rehearsal" / "model" / "caffe2"
+    # 10**8 initializers: the compiler asks for more than 3 GB, and the kernel kills it
+    tens = [f"#define E{level + 1} {','.join([f'E{level}'] * 10)}" for level in range(8)]
+    (core / "core" / "huge.cpp").write_text("\n".join(["#define E0 1", *tens, "int huge[] = {E8};"]) + "\n")
+    listing = core / "CMakeLists.txt"
+    listing.write_text(
+        f"{listing.read_text()}\n"
+        'if("$ENV{cuda_compiler_version}" STREQUAL "12.9")\n'
+        "  target_sources(torch_cpu PRIVATE core/huge.cpp)\n"
+        "endif()\n"
+    )
+    build = start(root, output, tmp_path / "log", "--json", group=small_memory)
+    assert build.wait(_SECONDS) == OutOfMemoryError.exit_code
+    codes = exit_codes(tmp_path / "log")
+    assert codes == {
+        "linux_64_cpu": 0, "linux_64_cuda129": OutOfMemoryError.exit_code, "linux_64_cuda130": 0,
+    }  # fmt: skip
+    assert "huge.cpp" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,8 +28,6 @@ rattler_build.upload_package_to_anaconda(sys.argv[3:], sys.argv[1], channel=[sys
 """
 #: Packages that a requirement on Python names.
 _PYTHON = ("python", "python_abi")
-#: The end of a build string: the hash that rattler-build or conda-build made, if any, and the build number.
-_HASH_AND_NUMBER = re.compile(r"(?:h[0-9a-f]+)?_\d+$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +104,7 @@ def _read(path: Path, size: int) -> Artifact:
             depends.append(name)
             if name in _PYTHON:
                 python.append(spec)
-    build = _HASH_AND_NUMBER.sub("", str(index.build))
+    build = published.HASH_AND_NUMBER.sub("", str(index.build))
     variant = Variant(name=index.name.source, build=build, python=tuple(sorted(python)))
     return Artifact(variant=variant, path=path, size=size, depends=tuple(depends))
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from calling import call
 from tiny import Tiny
 
+from command_line.run_command import Invocation
 from groundwork import channel_folder
 from groundwork.errors import UpstreamTestError
 from groundwork.machine import machine_platform
@@ -61,6 +63,13 @@ def missing(tiny: Tiny) -> MissingTests:
     return find_missing_tests(channel, [path.name for path in Path(channel).glob("*/*.conda")])
 
 
+def shown_by_status(tiny: Tiny) -> str:
+    """What `megabuild status` says of the last run, from its files."""
+    done = call(Invocation(log_folder=tiny.output / "logs"), "status", "-o", str(tiny.output))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 def test_failed_tests_are_known_until_they_pass(tested: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as failing:
         failing.setenv("TINY_OWN_TESTS", FAILING)
@@ -69,10 +78,12 @@ def test_failed_tests_are_known_until_they_pass(tested: Tiny, monkeypatch: pytes
     assert awaited(tested) == {"py311": "py311", "py312": "py312"}
     (line,) = missing(tested).lines
     assert line.startswith("! PyTorch's own tests failed or never ran: pytorch-tests-1.0-py311_h")
+    assert line in shown_by_status(tested)
     assert tested.run(pythons=("3.12",)).ok
     assert awaited(tested) == {"py311": "py311"}, "a run for another Python says nothing of this one"
     assert tested.run().ok
     assert (awaited(tested), missing(tested).lines) == ({}, [])
+    assert "own tests" not in shown_by_status(tested)
 
     script = tested.root / "recipe" / "build_py.sh"
     script.write_text(f"{script.read_text()}true\n")

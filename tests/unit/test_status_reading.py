@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from calling import call
@@ -18,11 +22,15 @@ from msgspec import structs
 from command_line import status
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError
+from groundwork.result import Result
 from megabuild.status import reading
 from megabuild.status import record as state_file
 from megabuild.status.reading import RunState, Standing, read_run_state, run_names
 from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 from megabuild.status.show import clock, run_lines, status_result
+from megabuild.store import published
+from megabuild.store.published import PublishedPackage
+from megabuild.timeline.page import make_page
 
 COMPILING = Activity(task="pytorch", what="libtorch: compile", since=900.0, done=148, total=1614)
 
@@ -210,3 +218,73 @@ def test_the_lines_of_an_error_stay_lines_that_can_be_copied(tmp_path: Path) -> 
     lines = run_lines(read_run_state(put(tmp_path, ended)), time.time())
     assert [line[2:] for line in lines[1:-1] if line.startswith("  ")][:5] == error.split("\n")
     assert sum("run.log" in line for line in lines) == 1
+
+
+UNTESTED = "libtorch-2.13.0-cpu_h2_0.conda"
+AWAITED = "pytorch-tests-2.13.0-cpu_py312_h5_0.conda"
+#: A published package, before its facts on tests.
+PACKAGE = PublishedPackage(path="", size=1, sha256="", fingerprint="")
+
+
+def put_packages(output: Path, name: str, packages: Mapping[str, PublishedPackage]) -> Path:
+    """Write the records of a config's published packages, by file name without .conda; return their file."""
+    records: dict[str, PublishedPackage] = {}
+    for package, record in packages.items():
+        records[f"{package}.conda"] = dataclasses.replace(record, path=f"linux-64/{package}.conda")
+    path = output / "packages" / name / published.RECORDS
+    path.parent.mkdir(parents=True)
+    path.write_bytes(msgspec.json.encode(records))
+    return path
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Path:
+    """The folder of an ended run that planned libtorch."""
+    packages = {UNTESTED: PackageState.PUBLISHED}
+    return put(tmp_path / "linux_64_cpu", a_state(status=RunStatus.DONE, exit_code=0, packages=packages))
+
+
+def test_packages_whose_tests_failed_or_never_ran_are_named(ended: Path) -> None:
+    untested = dataclasses.replace(PACKAGE, is_tested=False)
+    packages = {
+        "libtorch-2.13.0-cpu_h2_0": untested,
+        "libtorch-2.13.0-cpu_h1_0": untested,
+        "pytorch-2.13.0-cpu_py312_h3_0": dataclasses.replace(PACKAGE, awaits=AWAITED),
+        "pytorch-2.13.0-cpu_py313_h3_0": PACKAGE,
+    }
+    put_packages(ended.parent, ended.name, packages)
+    run = read_run_state(ended)
+    result = status_result([run], time.time())
+    own_tests = f"  ! PyTorch's own tests failed or never ran: {AWAITED.removesuffix('.conda')}"
+    never = f"  ! never tested: {UNTESTED.removesuffix('.conda')}"  # without the earlier build of libtorch
+    assert result.lines[1:] == ["  1 of 1 package published", own_tests, never, result.lines[-1]]
+    document = shown(result)
+    assert (document["untested"], document["failed_tests"]) == ([UNTESTED], [AWAITED])
+    assert never.strip() in make_page([run], time.time())
+
+
+def shown(result: Result) -> dict[str, Any]:
+    """Return the document of the only run."""
+    document: Any = result.document
+    (run,) = document["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+def test_a_run_in_progress_may_still_test_its_packages(tmp_path: Path) -> None:
+    folder = put(tmp_path / "linux_64_cpu", a_state())
+    pytorch = dataclasses.replace(PACKAGE, awaits=AWAITED)
+    put_packages(tmp_path, folder.name, {"pytorch-2.13.0-cpu_py312_h3_0": pytorch})
+    result = status_result([read_run_state(folder)], time.time())
+    assert "own tests" not in "\n".join(result.lines)
+    assert shown(result)["failed_tests"] == [AWAITED]
+
+
+def test_records_of_packages_that_cannot_be_read_are_told(ended: Path) -> None:
+    """A folder in place of the file: permissions do not stop root."""
+    records = put_packages(ended.parent, ended.name, {})
+    records.unlink()
+    records.mkdir()
+    result = status_result([read_run_state(ended)], time.time())
+    assert (result.exit_code, "records of packages cannot be read" in result.lines[2]) == (0, True)
+    assert shown(result)["untested"] is None

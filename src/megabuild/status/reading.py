@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,6 +20,7 @@ from groundwork.errors import ConfigError, IntegrityError
 from groundwork.machine import is_running
 from megabuild.status import record as state_file
 from megabuild.status.record import RunRecord
+from megabuild.store.published import MissingTests, current_names, find_missing_tests
 
 #: A run writes its record every second, except while it checks packages of gigabytes.
 _SILENT_SECONDS = 300.0
@@ -43,6 +44,8 @@ class RunState:
     standing: Standing
     record: RunRecord | None = None
     trouble: str = ""  #: why the record is unreadable
+    #: of the config's published packages; None if their records are unreadable
+    missing_tests: MissingTests | None = field(default_factory=MissingTests)
 
     @property
     def name(self) -> str:
@@ -102,7 +105,17 @@ def read_run_state(folder: Path) -> RunState:
         with suppress(IntegrityError, OSError):
             record = state_file.read(folder) or record
         standing = Standing.ENDED if record.ended else Standing.DIED
-    return RunState(folder=folder, standing=standing, record=record)
+    missing_tests = _read_missing_tests(folder, record)
+    return RunState(folder=folder, standing=standing, record=record, missing_tests=missing_tests)
+
+
+def _read_missing_tests(folder: Path, record: RunRecord) -> MissingTests | None:
+    """Return the tests that the config's packages have not passed, without those that a later build replaced."""
+    channel = folder.parent / "packages" / folder.name
+    try:
+        return find_missing_tests(channel, current_names(channel, record.packages))
+    except OSError:
+        return None
 
 
 def _unreadable(folder: Path, trouble: str) -> RunState:

@@ -10,7 +10,7 @@ import msgspec
 from groundwork.errors import BuildError, IntegrityError
 from groundwork.exhaustive import assert_never
 from groundwork.result import Result
-from groundwork.text import counted, display, duration, plain, plain_lines, size
+from groundwork.text import Sign, counted, display, duration, plain, plain_lines, size
 from megabuild.status.reading import RunState, Standing
 from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 
@@ -92,9 +92,11 @@ def run_lines(run: RunState, now: float) -> list[str]:
         log.append(f"{_INDENT}log: {display(run.log)}")
     match run.standing:
         case Standing.DIED:
-            return [f"{name}: died {progress_of(record)}, {clock(record.updated, now)}", *log, _RESUME]
+            head = f"died {progress_of(record)}, {clock(record.updated, now)}"
+            return [f"{name}: {head}", *_test_lines(run), *log, _RESUME]
         case Standing.ENDED:
-            return [f"{name}: {_end_line(record, now)}", *_end_lines(record), *log, *_resume_lines(record)]
+            lines = [*_end_lines(record), *_test_lines(run), *log, *_resume_lines(record)]
+            return [f"{name}: {_end_line(record, now)}", *lines]
         case Standing.RUNNING | Standing.UNREADABLE:
             head = f"process {record.pid} on {plain(record.host)}, since {clock(record.began, now)}"
         case Standing.UNKNOWN:
@@ -117,10 +119,19 @@ def _end_line(record: RunRecord, now: float) -> str:
 def _end_lines(record: RunRecord) -> list[str]:
     """Return the error of an ended run, and the number of its published packages."""
     lines = []
-    if record.status is not RunStatus.INTERRUPTED:
+    if record.error and record.status is not RunStatus.INTERRUPTED:
         error = plain_lines(record.error).split("\n")
         lines = [_INDENT + line for line in error[:_MOST_ERROR_LINES]]
     return [*lines, f"{_INDENT}{_packages(record)}"]
+
+
+def _test_lines(run: RunState) -> list[str]:
+    """Return warnings about packages whose tests failed or never ran; a run in progress may still test them."""
+    if run.missing_tests is None:
+        return [
+            f"{_INDENT}{Sign.warning} unknown whether tests failed: the records of packages cannot be read"
+        ]
+    return [_INDENT + plain(line) for line in run.missing_tests.lines]
 
 
 def _resume_lines(record: RunRecord) -> list[str]:
@@ -147,12 +158,15 @@ def status_result(runs: Sequence[RunState], now: float, *, followed: bool = Fals
 
 
 def _document(run: RunState) -> dict[str, object]:
+    missing = run.missing_tests
     return {
         "name": run.name,
         "folder": str(run.folder),
         "standing": run.standing.value,
         "trouble": run.trouble,
         "log": str(run.log) if run.log else None,
+        "untested": list(missing.untested) if missing else None,
+        "failed_tests": list(missing.failed) if missing else None,
         "state": msgspec.to_builtins(run.record) if run.record else None,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import msgspec
 from groundwork import channel_folder, files
 from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
+from groundwork.names import package_name
 from groundwork.network.channel_logins import separate_logins
 from groundwork.text import Sign
 from megabuild.engine import archive
@@ -19,6 +21,8 @@ from megabuild.engine import archive
 RECORDS = ".megabuild-packages.json"
 #: Hint of the errors on a run without packages or records.
 BUILD_FIRST = "build the config first, or pass its output folder with --output"
+#: The end of a build string: the hash that rattler-build or conda-build made, if any, and the build number.
+HASH_AND_NUMBER = re.compile(r"(?:h[0-9a-f]+)?_\d+$")
 #: In a published channel: lists of further channels that its packages need, the latest run's list first.
 _BESIDE = ".megabuild-channels.json"
 
@@ -85,6 +89,25 @@ def find_missing_tests(channel: Path, names: Iterable[str]) -> MissingTests:
         if record.awaits:
             failed[record.awaits] = None
     return MissingTests(untested=tuple(untested), failed=tuple(failed))
+
+
+def current_names(channel: Path, planned: Iterable[str]) -> list[str]:
+    """Return the file names of published packages, without earlier builds of the ``planned`` ones.
+
+    Builds of a package differ in version, hash and number only. Reads the records alone.
+
+    Raises OSError: The records exist, but cannot be read.
+    """
+    published = records(channel)
+    current = published.keys() & set(planned)
+    rebuilt = {_without_build(name) for name in current}
+    return [name for name in published if name in current or _without_build(name) not in rebuilt]
+
+
+def _without_build(file_name: str) -> tuple[str, str]:
+    """Return a package's name, and its build string without hash and number."""
+    build = file_name.removesuffix(".conda").rpartition("-")[2]
+    return package_name(file_name), HASH_AND_NUMBER.sub("", build)
 
 
 def records(channel: Path) -> dict[str, PublishedPackage]:

@@ -158,6 +158,22 @@ def test_debian_is_built_in_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyP
         found.check()
 
 
+@pytest.mark.parametrize("engine", [Engine.HOST, Engine.DOCKER, Engine.PODMAN])
+def test_an_engine_that_enters_no_debian_root_is_refused_before_anything_is_made(
+    engine: Engine, options: Options, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    debian = replace(options, config=load(repository, "linux_64_cpu_debian"), engine=engine)
+    monkeypatch.setattr(choosing, "machine_platform", lambda: "linux-64")
+    for plan in (planning.survey_plan, planning.make_plan):
+        with pytest.raises(
+            IsolationError, match=r"^linux_64_cpu_debian: .*only bubblewrap enters"
+        ) as refused:
+            plan(debian, print)
+        assert refused.value.remedy == "leave out --engine"
+    assert not list(options.output.iterdir()), "neither caches nor folders"
+    assert choose_isolation(engine, debian.config, REHEARSAL).engine is engine, "of this machine's programs"
+
+
 def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:
     found = choose_isolation(Engine.DOCKER, config(), REHEARSAL)
     assert isinstance(found, Container)

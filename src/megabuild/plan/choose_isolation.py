@@ -52,6 +52,20 @@ def check_platform(options: Options) -> None:
     )
 
 
+def check_engine(requested: Engine | None, config: Config, *, rehearses: bool) -> None:
+    """Check that the requested engine can enter the Debian root of a config, which may not be made yet.
+
+    Raises IsolationError: The config has such a root, and only bubblewrap enters it.
+    """
+    if requested in (None, Engine.BUBBLEWRAP) or not _has_debian_root(config, rehearses=rehearses):
+        return
+    contents = "cross compilers are" if config.platforms.is_cross else "compilers and libraries are"
+    raise IsolationError(
+        f"{config.name}: its {contents} in a Debian root, which only bubblewrap enters",
+        "leave out --engine",
+    )
+
+
 def isolation_of(options: Options, environment: Environment) -> Isolation | IsolationError:
     """Return the isolation of a run, or the error that prevents it: a plan is useful without isolation."""
     try:
@@ -81,13 +95,9 @@ def choose_isolation(requested: Engine | None, config: Config, environment: Envi
     Rehearsals and wheel configs run on the host. Debian configs, and other feedstocks with this machine's compilers,
     run in bubblewrap. conda-forge configs run in their container image.
 
-    Raises IsolationError: Neither docker nor podman can be used, or the requested one has no cross compilers.
+    Raises IsolationError: Neither docker nor podman can be used, or the requested one cannot enter a Debian root.
     """
-    if requested not in (None, Engine.BUBBLEWRAP) and _has_cross_root(config, environment):
-        raise IsolationError(
-            f"{config.name}: its cross compilers are in a Debian root, which only bubblewrap enters",
-            "leave out --engine",
-        )
+    check_engine(requested, config, rehearses=_rehearses(environment))
     engines = _engines(requested, config, environment)
     if len(engines) == 1:
         return _isolation(engines[0], config, environment)
@@ -109,7 +119,7 @@ def _engines(requested: Engine | None, config: Config, environment: Environment)
     """Return the engines to try, in this order."""
     if requested is not None:
         return (requested,)
-    if _has_cross_root(config, environment):
+    if _has_debian_root(config, rehearses=_rehearses(environment)):
         return (Engine.BUBBLEWRAP,)
     if _rehearses(environment) or not config.build_platform.startswith("linux-"):
         return (Engine.HOST,)
@@ -120,10 +130,11 @@ def _rehearses(environment: Environment) -> bool:
     return environment.overrides.get("torch_source") == (MODEL,)
 
 
-def _has_cross_root(config: Config, environment: Environment) -> bool:
-    """Return whether a build's cross compilers are in a Debian root, which may not be made yet."""
-    is_debian = _rehearses(environment) or config.provider is ProviderName.DEBIAN
-    return config.platforms.is_cross and is_debian
+def _has_debian_root(config: Config, *, rehearses: bool) -> bool:
+    """Return whether a build's compilers are in a Debian root; a native rehearsal has this machine's."""
+    if rehearses:
+        return config.platforms.is_cross
+    return config.provider is ProviderName.DEBIAN
 
 
 def _isolation(engine: Engine, config: Config, environment: Environment) -> Isolation:

@@ -22,7 +22,13 @@ from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Host, Isolation
 from megabuild.plan import fingerprint, kept_environments, solving, tree_reuse
-from megabuild.plan.choose_isolation import check_platform, isolation_of, unreachable, why_untested
+from megabuild.plan.choose_isolation import (
+    check_engine,
+    check_platform,
+    isolation_of,
+    unreachable,
+    why_untested,
+)
 from megabuild.plan.environment_record import EnvironmentRecord
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs
@@ -46,10 +52,11 @@ Overrides = Mapping[str, Sequence[str]]
 def make_plan(options: Options, report: Notes) -> Plan:
     """Plan a run, after the provider has made its environment.
 
-    Raises MegabuildError: The output folder's path cannot be used, the config is for another platform, the config does
-        not render, the provider has no environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is invalid.
+    Raises MegabuildError: The output folder's path cannot be used, the config is for another platform or engine, the
+        config does not render, the provider has no environment, no Python can be built for, or ``SOURCE_DATE_EPOCH`` is
+        invalid.
     """
-    check_platform(options)
+    _check_place(options)
     draft = _Draft.read(options, report)
     return draft.plan(_ask(draft.provider.provide, options))
 
@@ -61,7 +68,7 @@ def survey_plan(options: Options, report: Notes) -> Plan:
 
     Raises MegabuildError: As :func:`make_plan`.
     """
-    check_platform(options)
+    _check_place(options)
     draft = _Draft.read(options, report)
     return draft.plan(_ask(draft.provider.survey, options))
 
@@ -70,7 +77,7 @@ def preview_plan(options: Options, report: Notes) -> Plan:
     """Plan a run as :func:`survey_plan` does, for display alone.
 
     The plan of an unreachable channel has names, build strings and a note. The error of a config for another platform
-    is the plan's isolation.
+    or engine is the plan's isolation.
 
     Raises MegabuildError: As :func:`make_plan`, but for these two errors.
     """
@@ -83,6 +90,15 @@ def preview_plan(options: Options, report: Notes) -> Plan:
         note = f"not asked: {reason}. A build needs it: {problem.remedy}"
         environment = Environment(channels=(), pythons=options.config.pythons, notes=(note,))
     return draft.plan(environment)
+
+
+def _check_place(options: Options) -> None:
+    """Check the machine and the engine of a run, before anything is made for it.
+
+    Raises IsolationError: The config needs others.
+    """
+    check_platform(options)
+    check_engine(options.engine, options.config, rehearses=options.rehearse)
 
 
 def _ask(make: Callable[[], Environment], options: Options) -> Environment:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from groundwork.errors import ConfigError
 from megabuild.configs import config as configs
-from megabuild.configs.config import Config, available, load, recipe_of
+from megabuild.configs.config import Config, available, list_configs, load, recipe_of
 from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.configs.render import render
 from megabuild.plan import solving
-from megabuild.plan.choose_isolation import image_of
 from megabuild.plan.environment_packages import requirements_of
 from megabuild.providers.environment import Environment
 
@@ -133,10 +133,15 @@ def test_this_repositorys_configs_for_arm_are_cross_compiled_but_for_unpacked_wh
 def test_a_cross_build_runs_in_the_image_of_the_machine_that_compiles(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "/linux-anvil-x86_64:" in image_of(load(repository, "linux_aarch64_cpu"))
-    assert "/linux-anvil-x86_64:" in image_of(load(repository, "linux_64_cpu"))
-    monkeypatch.setattr(configs, "machine_platform", lambda: "linux-aarch64")
-    assert "/linux-anvil-aarch64:" in image_of(load(repository, "linux_aarch64_cpu"))
+    made = [load(repository, name) for name in ("linux_aarch64_cpu", "linux_64_cpu", "osx_arm64_cpu")]
+    images = [config.docker_image.rpartition("/")[2].partition(":")[0] for config in made]
+    assert images == ["linux-anvil-x86_64", "linux-anvil-x86_64", ""]
+    for machine, image in (("linux-aarch64", "linux-anvil-aarch64"), ("linux-64", "linux-anvil-x86_64")):
+        monkeypatch.setattr(configs, "machine_platform", lambda here=machine: here)
+        document: Any = list_configs(repository, ["linux_aarch64_cpu"]).document
+        (config,) = document["configs"]
+        assert (config["platform"], config["build_platform"]) == ("linux-aarch64", machine)
+        assert f"/{image}:" in config["docker_image"]
 
 
 def test_build_environments_are_solved_for_the_machine_and_all_others_for_the_packages(

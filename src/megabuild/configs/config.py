@@ -17,7 +17,7 @@ from groundwork.result import Result
 from groundwork.text import table, to_dict
 from megabuild.configs import config_file
 from megabuild.configs.config_file import Content, Scalar, cuda_version
-from megabuild.configs.platforms import Platforms, choose_build_platform
+from megabuild.configs.platforms import Platforms, choose_build_platform, image_on
 from megabuild.configs.provider_name import ProviderName
 
 CONFIG_FOLDER = ".ci_support"
@@ -28,7 +28,7 @@ RECIPES = "recipe"
 LIST_CONFIGS = "python3 scripts/megabuild configs"
 
 _HEADS = ("config", "PyTorch", "CUDA", "BLAS", "Pythons", "provider")
-_KEYS = "name platform torch_version accelerator cuda_version blas provider pythons"
+_KEYS = "name platform build_platform torch_version accelerator cuda_version blas provider pythons"
 #: Keys that each config of the matrix has.
 NEEDED_KEYS = (
     "target_platform", "provider", "torch_version", "torch_source", "torch_sha256", "torch_python_base", "blas_impl",
@@ -56,7 +56,7 @@ class Config:
     variant: Mapping[str, tuple[str, ...]]
     zip_keys: tuple[tuple[str, ...], ...]  #: groups of keys whose values belong together, row by row
     pythons: tuple[str, ...]  #: ``("3.10", ..., "3.14")``; free-threaded ones end in ``t``
-    docker_image: str  #: the container image; empty if the config has none
+    docker_image: str  #: the container image of the machine that compiles; empty if the config has none
     #: keys whose values are booleans or integers in the file: the engine hashes these and text differently
     unquoted: frozenset[str] = frozenset()
 
@@ -213,7 +213,7 @@ def load(root: Path, name: str) -> Config:
         variant=content.variant,
         zip_keys=content.zip_keys,
         pythons=tuple(map(python_version, content.variant.get("python", ()))),
-        docker_image=content.variant.get("docker_image", ("",))[0],
+        docker_image=image_on(build_platform, content.variant.get("docker_image", ("",))[0]),
         unquoted=content.unquoted,
     )
 

@@ -16,6 +16,9 @@ SETTINGS_FILE = "conda-forge.yml"
 
 _KEY = "build_platform"
 _PLATFORM = re.compile(r"linux_(64|aarch64|armv7l|ppc64le|riscv64|s390x)|(osx|win)_(64|arm64)")
+#: Machine parts of the names of conda-forge's images, by platform.
+_IMAGE_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+_ANVIL = re.compile(r"(/linux-anvil-)(?:x86_64|aarch64)(?=[:@]|$)")
 _LARGEST = 10_000_000  # bytes; a feedstock's settings have some thousand
 
 
@@ -79,6 +82,18 @@ def choose_build_platform(root: Path, platform: str, machine: str) -> str:
             f"{path}: {_KEY} names no platform of conda for {platform}", f"write below {_KEY}: {example}"
         )
     return name.replace("_", "-")
+
+
+def image_on(build_platform: str, image: str) -> str:
+    """Return a config's container image for the machine that compiles; empty if the config has none.
+
+    conda-forge's images are alike but for the machine in their names. A config that conda-smithy wrote for
+    cross-compiling names the right one itself.
+    """
+    machine = _IMAGE_MACHINES.get(build_platform)
+    if machine is None:
+        return image
+    return _ANVIL.sub(rf"\g<1>{machine}", image)
 
 
 def _read_settings(path: Path) -> dict[object, object]:

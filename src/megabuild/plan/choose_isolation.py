@@ -24,10 +24,6 @@ from megabuild.plan.options import MODEL, Options
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 
-#: Machine parts of the names of conda-forge's images, by platform.
-_IMAGE_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
-_ANVIL = re.compile(r"(/linux-anvil-)(?:x86_64|aarch64)(?=[:@]|$)")
-
 #: Providers that need neither a channel nor a container, the best first.
 _WITHOUT_CHANNEL = (ProviderName.DEBIAN, ProviderName.WHEEL)
 
@@ -167,25 +163,13 @@ def _container(engine: Engine, config: Config, environment: Environment) -> Cont
     if not image and _rehearses(environment):
         image = rehearsal_image()
         made_here = f"run: rehearsal/image/make-image.sh {engine.value}"
-    image = image or image_of(config)
+    image = image or config.docker_image
     if not image:
         raise IsolationError(
             f"{config.name}: no container image in its config",
             "set DOCKER_IMAGE to an image, or pass --engine bubblewrap or host",
         )
     return Container(engine=engine, image=image, network=_has_network(environment), made_here=made_here)
-
-
-def image_of(config: Config) -> str:
-    """Return the container image of a config, for the machine that compiles; empty if the config has none.
-
-    conda-forge's images are alike but for the machine in their names. A config that conda-smithy wrote for
-    cross-compiling names the right one itself.
-    """
-    machine = _IMAGE_MACHINES.get(config.build_platform)
-    if machine is None:
-        return config.docker_image
-    return _ANVIL.sub(rf"\g<1>{machine}", config.docker_image)
 
 
 def _has_network(environment: Environment) -> bool:

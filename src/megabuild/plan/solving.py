@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import rattler
-from rattler import ChannelPriority, Gateway, RepoDataRecord, VirtualPackage, solve
+from rattler import ChannelPriority, Gateway, RepoDataRecord, solve
 from rattler.exceptions import GatewayError, InvalidMatchSpecError
-from rattler.virtual_package.virtual_package import Override, VirtualPackageOverrides
 
 from groundwork import in_use, redact
 from groundwork.channel_folder import package_keys
@@ -19,6 +18,7 @@ from groundwork.network.channel_logins import Channels, rattler_client
 from groundwork.user_folders import cache_folder
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
+from megabuild.plan.virtual_packages import find_virtual_packages
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
 
@@ -51,7 +51,7 @@ def solved(
     specs: Sequence[str], channels: Channels, platform: str, *, virtual: Mapping[str, str], what: str, remedy: str,
     gateway: Gateway | None = None,
 ) -> list[RepoDataRecord]:  # fmt: skip
-    """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace this machine's.
+    """Return the packages of one environment; ``virtual`` packages (``__glibc``, ``__cuda``) replace the platform's.
 
     ``gateway``: of :func:`make_gateway`, which reads each index once; default: one of its own.
 
@@ -59,11 +59,6 @@ def solved(
     Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
     Raises UsageError: A requirement cannot be parsed.
     """
-    overrides = VirtualPackageOverrides.from_env()
-    if "__glibc" in virtual:
-        overrides.libc = Override.string(virtual["__glibc"])
-    if "__cuda" in virtual:
-        overrides.cuda = Override.string(virtual["__cuda"])
     reader = gateway or make_gateway(channels)
     try:
         return asyncio.run(
@@ -72,7 +67,7 @@ def solved(
                 list(specs),
                 gateway=reader,
                 platforms=[platform, "noarch"],  # type: ignore[list-item]  # a Literal of all platforms
-                virtual_packages=VirtualPackage.detect(overrides),
+                virtual_packages=find_virtual_packages(platform, virtual),
                 channel_priority=ChannelPriority.Strict,
             )
         )

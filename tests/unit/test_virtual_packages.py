@@ -1,0 +1,100 @@
+"""Environments of other platforms are solved with those platforms' virtual packages, not this machine's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import rattler
+
+from groundwork.channel import Channel
+from groundwork.network.channel_logins import Channels
+from megabuild.plan import virtual_packages
+from megabuild.plan.solving import solved
+from megabuild.plan.virtual_packages import find_virtual_packages
+
+#: Builds of a package without platform, by what each requires; the solver takes the last one that fits.
+BUILDS = {
+    "any": (),
+    "glibc": ("__linux", "__glibc >=2.28", "__unix"),
+    "osx": ("__osx >=12.0", "__unix"),
+    "win": ("__win",),
+    "icelake": ("__archspec 1.* icelake",),
+    "m1": ("__osx >=12.0", "__archspec 1.* m1"),
+    "aarch64": ("__linux", "__archspec 1.* aarch64"),
+    "cuda": ("__cuda >=13.0", "__glibc"),
+}
+
+
+@pytest.fixture
+def channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Channels:
+    """A channel with a build of ``tool`` for each fact; on a Linux machine whose processor is a server's."""
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CONDA_OVERRIDE_ARCHSPEC", "icelake")
+    monkeypatch.setenv("CONDA_OVERRIDE_GLIBC", "2.36")
+    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "13.0")
+    monkeypatch.setattr(virtual_packages, "machine_platform", lambda: "linux-64")
+    here = find_virtual_packages("linux-64", {})
+    for name in ("ARCHSPEC", "GLIBC", "CUDA"):
+        monkeypatch.delenv(f"CONDA_OVERRIDE_{name}")
+    names = {package.name.source for package in here}
+    monkeypatch.setattr(rattler.VirtualPackage, "detect", lambda overrides: [_Detected(one) for one in here])
+    assert names == {"__unix", "__linux", "__glibc", "__cuda", "__archspec"}
+    folder = tmp_path / "channel" / "noarch"
+    folder.mkdir(parents=True)
+    packages: dict[str, Mapping[str, object]] = {}
+    for number, (build, depends) in enumerate(BUILDS.items()):
+        packages[f"tool-1.0-{build}_{number}.conda"] = {
+            "name": "tool", "version": "1.0", "build": f"{build}_{number}", "build_number": number,
+            "depends": depends, "subdir": "noarch", "noarch": "generic", "sha256": "0" * 64, "size": 1,
+        }  # fmt: skip
+    index = {"info": {"subdir": "noarch"}, "packages": {}, "packages.conda": packages}
+    (folder / "repodata.json").write_text(json.dumps(index))
+    return Channels(by_priority=(Channel.of_folder(folder.parent),))
+
+
+class _Detected:
+    """A virtual package of this machine, as rattler returns it."""
+
+    def __init__(self, generic: object) -> None:
+        self._generic = generic
+
+    def into_generic(self) -> object:
+        return self._generic
+
+
+def solve(
+    channels: Channels, platform: str, *, given: Mapping[str, str], specs: Sequence[str] = ("tool",)
+) -> str:
+    (record,) = solved(specs, channels, platform, virtual=given, what="x", remedy="")
+    return str(record.build).partition("_")[0]
+
+
+@pytest.mark.parametrize(
+    ("platform", "build"),
+    [
+        ("linux-64", "cuda"),
+        ("linux-aarch64", "aarch64"),
+        ("osx-arm64", "m1"),
+        ("osx-64", "osx"),
+        ("win-64", "win"),
+    ],
+)
+def test_an_environment_gets_the_facts_of_its_platform(platform: str, build: str, channels: Channels) -> None:
+    assert solve(channels, platform, given={}) == build
+
+
+def test_given_facts_hold_for_every_platform_that_can_have_them(channels: Channels) -> None:
+    given = {"__cuda": "13.0", "__glibc": "2.17"}
+    assert solve(channels, "linux-aarch64", given=given) == "cuda"
+    assert solve(channels, "osx-arm64", given=given) == "m1"
+    found = find_virtual_packages("linux-aarch64", given)
+    glibc = {package.name.source: str(package.version) for package in found}
+    assert glibc["__glibc"] == "2.17"
+
+
+def test_the_user_can_name_another_macos(channels: Channels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONDA_OVERRIDE_OSX", "11.0")
+    assert solve(channels, "osx-64", given={}) == "any"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from small_files import write
+from small_files import program, write
 
 from groundwork.channel import Channel
 from groundwork.errors import IsolationError
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, load
-from megabuild.isolation import base, emulation
+from megabuild.isolation import base, bubblewrap, emulation
 from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.emulation import Emulator
@@ -98,6 +100,42 @@ def test_an_emulator_of_one_build_is_registered_in_its_own_namespace(tmp_path: P
     assert (name, kind, interpreter, flags) == ("megabuild", "M", str(program), "F")
     assert (magic[:16], magic[-8:]) == (r"\x7f\x45\x4c\x46", r"\xb7\x00")
     assert magic.count("\\") == mask.count("\\") == 20
+
+
+def test_a_path_with_the_separator_of_registrations_registers_the_emulator(tmp_path: Path) -> None:
+    """The emulator is echo here: it prints the program that Linux has it run."""
+    if not emulation.can_register() or subprocess.run(["unshare", "--user", "--mount", "true"]).returncode:
+        pytest.skip("this machine lets no user register an emulator")
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    emulator = folder / "emulator"
+    shutil.copy("/bin/echo", emulator)
+    foreign = tmp_path / "program"
+    foreign.write_bytes(bytes.fromhex("7f454c46020101") + bytes(9) + b"\2\0\xb7\0" + bytes(60))
+    foreign.chmod(0o755)
+    before = Emulator(program=emulator, platform="linux-aarch64").before
+    done = subprocess.run([*before, foreign, "hello"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"{foreign} hello\n", "")
+
+
+def test_an_emulator_that_does_not_answer_in_time_is_not_used(
+    arm: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "unshare", "exec sleep 60")
+    program(tmp_path / "bwrap", "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(bubblewrap, "_DEFAULT_PATH", os.environ["PATH"])
+    monkeypatch.setattr(bubblewrap, "_EMULATED", 0.2)
+    monkeypatch.setattr(emulation, "can_register", lambda: True)
+    monkeypatch.setattr(emulation, "is_registered", lambda platform: False)
+    root = write(tmp_path / "root" / "etc" / "hosts", "").parents[1]
+    made = Environment(
+        channels=(), pythons=(), root=root, emulator=tmp_path / "qemu", overrides={"torch_source": ("model",)}
+    )
+    isolation = choose_isolation(None, arm, made)
+    assert isinstance(isolation, Bubblewrap)
+    assert isolation.emulator is None
+    assert not isolation.runs(arm.platform), "its packages are published untested"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ printf %s "$1" >{_FOLDER}/register
 shift
 exec "$@"
 """
+#: Separators of a registration's fields; no path has all control characters.
+_SEPARATORS = (":", *map(chr, range(1, 32)))
 #: The file of the folder with the switch of all emulators.
 _STATUS = "status"
 _OFF = "disabled"
@@ -95,8 +97,15 @@ class Emulator:
     def before(self) -> list[str]:
         """The beginning of a command line that runs the rest with the emulator, as the root user of a namespace."""
         head = _HEAD + _MACHINES[self.platform].to_bytes(2, "little")
-        line = f":megabuild:M::{_escape(head)}:{_escape(_MASK)}:{self.program.resolve()}:{_FIXED}"
+        program = str(self.program.resolve())
+        fields = ["", "megabuild", "M", "", _escape(head), _escape(_MASK), program, _FIXED]
+        line = _separator_for(program).join(fields)
         return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", _REGISTER, "sh", line]
+
+
+def _separator_for(path: str) -> str:
+    """Return a sign that is not in a path: Linux takes the first one of a registration as its separator."""
+    return next(sign for sign in _SEPARATORS if sign not in path)
 
 
 def _escape(content: bytes) -> str:

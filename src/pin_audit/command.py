@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
@@ -15,6 +16,7 @@ from groundwork.result import Result
 from groundwork.text import suggest
 from groundwork.user_folders import cache_folder
 from megabuild.configs.config import Config, available, load
+from megabuild.configs.platforms import ci_platform
 from pin_audit import feedstock, snapshots
 from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import FORMAT, FORMAT_VERSION, Report, insert, markdown, to_document
@@ -203,6 +205,11 @@ class Session:
 
 
 def _load_configs(root: Path, *, foreign: bool) -> tuple[Config, ...]:
+    """Return the configs of a repository, as conda-forge builds them: the audit is the same on every machine."""
     if foreign:
         return feedstock.configs(root)
-    return tuple(load(root, name) for name in available(root))
+    configs: list[Config] = []
+    for name in available(root):
+        config = load(root, name)
+        configs.append(replace(config, build_platform=ci_platform(root, config.platform)))
+    return tuple(configs)

@@ -15,6 +15,7 @@ from groundwork import redact
 from groundwork.errors import AuditError, UsageError
 from groundwork.names import accelerator
 from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, RECIPES, Config
+from megabuild.configs.platforms import ci_platform
 from megabuild.configs.provider_name import ProviderName
 from pin_audit.facts import AuditTarget, Build
 from pin_audit.meta_yaml import VariantValues, settings
@@ -82,7 +83,11 @@ def parse_variants(text: str, name: str) -> VariantValues:
 
 
 def configs(root: Path) -> tuple[Config, ...]:
-    """Return a feedstock's rendered configs; raises AuditError if one cannot be read."""
+    """Return a feedstock's rendered configs.
+
+    Raises AuditError: A config cannot be read.
+    Raises ConfigError: conda-forge.yml cannot be read.
+    """
     configs = []
     for path in sorted((root / CONFIG_FOLDER).glob("*.yaml")):
         variants = parse_variants(read_text(path, root, _REMEDY), str(path))
@@ -97,7 +102,7 @@ def configs(root: Path) -> tuple[Config, ...]:
                 name=path.stem,
                 path=path,
                 platform=platform,
-                build_platform=platform,
+                build_platform=ci_platform(root, platform),
                 variant=variants.values,
                 zip_keys=variants.zip_keys,
                 accelerator=accelerator(cuda),

@@ -16,6 +16,7 @@ from rattler_build import JinjaConfig, PlatformConfig, RattlerBuildError, Varian
 
 from groundwork.errors import AuditError
 from megabuild.configs.config import Config
+from megabuild.configs.platforms import Platforms
 from pin_audit.facts import Section, first_value
 
 _SET = re.compile(r"""\{%-?\s*set\s+(\w+)\s*=\s*["']?([^"'{}%|()]+?)["']?\s*-?%\}""")
@@ -81,7 +82,7 @@ def _choose(items: Iterable[Item], config: Config) -> Collection[str]:
         keys.append(f'{_key(item)}:\n  - "{item.line}"{selector}')
     single = {key: values[0] for key, values in config.variant.items() if len(values) == 1}
     try:
-        return evaluate("\n".join(keys), config.platform, single).values
+        return evaluate("\n".join(keys), config.platforms, single).values
     except AuditError as error:
         raise AuditError(f"meta.yaml: selectors cannot be parsed: {error}", "correct them") from error
 
@@ -191,13 +192,15 @@ class VariantValues:
         return next(iter(self.values.get(key, ())), "")
 
 
-def evaluate(text: str, platform: str, variant: Mapping[str, str] | None = None) -> VariantValues:
-    """Evaluate the selectors of a conda_build_config.yaml for a platform.
+def evaluate(text: str, platforms: Platforms, variant: Mapping[str, str] | None = None) -> VariantValues:
+    """Evaluate the selectors of a conda_build_config.yaml for the platforms of a build.
 
     The engine evaluates them; it takes only files. Raises AuditError with the reason alone.
     """
-    machine = PlatformConfig(target_platform=platform, build_platform=platform, host_platform=platform)
-    jinja = JinjaConfig(machine, variant=dict(variant or {}))
+    machines = PlatformConfig(
+        target_platform=platforms.target, build_platform=platforms.build, host_platform=platforms.target
+    )
+    jinja = JinjaConfig(machines, variant=dict(variant or {}))
     values: dict[str, tuple[str, ...]] = {}
     with tempfile.TemporaryDirectory(prefix="megabuild-audit-") as folder:
         path = Path(folder, "conda_build_config.yaml")

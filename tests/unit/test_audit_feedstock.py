@@ -199,6 +199,52 @@ def rendered_pins(root: Path, folder: Path) -> list[RecipePin]:
     return [fact for fact in recipe_pins.read(request).facts if isinstance(fact, RecipePin)]
 
 
+CROSS_META = """\
+package:
+  name: thing
+requirements:
+  build:
+    - {{ compiler('c') }}
+    - cross-python_{{ target_platform }}   # [build_platform != target_platform]
+  host:
+    - zlib
+"""
+CROSS_V1 = """\
+package: {name: thing, version: "1"}
+requirements:
+  build:
+    - ${{ compiler('c') }}
+    - if: build_platform != target_platform
+      then: cross-python_${{ target_platform }}
+  host:
+    - zlib
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("meta.yaml", CROSS_META), ("recipe.yaml", CROSS_V1)])
+@pytest.mark.parametrize("settings", ["build_platform: {linux_aarch64: linux_64}\n", "conda_build: {}\n"])
+def test_a_config_that_conda_forge_cross_compiles_is_audited_as_a_cross_build(
+    name: str, text: str, settings: str, tmp_path: Path
+) -> None:
+    root = tmp_path / "feedstock"
+    write(root / "recipe" / name, text)
+    write(root / "conda-forge.yml", settings)
+    write(root / ".ci_support" / "linux_aarch64_.yaml", VARIANT.format(platform="linux-aarch64", cuda="None"))
+    needed = {"gcc", "zlib"}
+    if "linux_64" in settings:
+        needed.add("cross-python")
+    assert {fact.name.partition("_")[0] for fact in rendered_pins(root, tmp_path)} == needed
+
+
+def test_this_repositorys_configs_are_audited_as_conda_forge_builds_them(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("megabuild.configs.config.machine_platform", lambda: "linux-aarch64")
+    session = Session(AuditOptions(offline=True), repository, print, foreign=False)
+    machines = {config.name: config.build_platform for config in session.pinned}
+    assert (machines["linux_aarch64_cpu"], machines["linux_64_cpu"]) == ("linux-64", "linux-64")
+
+
 def test_what_the_rendered_configs_have_is_rendered_again(tmp_path: Path) -> None:
     """Of these lines nothing can be edited: a compiler, a bare name, a variable of the config."""
     root = make(tmp_path, META.replace("libfoo >=", "zlib >="))

@@ -68,6 +68,14 @@ def choose_build_platform(root: Path, platform: str, machine: str) -> str:
     """
     if platform == machine:
         return platform
+    return ci_platform(root, platform)
+
+
+def ci_platform(root: Path, platform: str) -> str:
+    """Return the platform of conda-forge's machine that compiles for ``platform`` in a repository or feedstock.
+
+    Raises ConfigError: conda-forge.yml cannot be read, or the value is not a platform.
+    """
     path = root / SETTINGS_FILE
     written = _read_settings(path).get(_KEY)
     if written is None:

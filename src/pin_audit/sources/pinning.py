@@ -22,6 +22,7 @@ from groundwork.errors import AuditError
 from groundwork.files import read_text
 from groundwork.keys import Key
 from groundwork.network.client import channel_url, run_with_deadline
+from megabuild.configs.platforms import Platforms
 from pin_audit.facts import GlobalPin, Migration, Scope, SourceOutcome, Where, resolve_types
 from pin_audit.meta_yaml import VariantValues, evaluate
 from pin_audit.request import About, AuditRequest, Source
@@ -127,7 +128,7 @@ def _facts(text: str, platforms: Sequence[str], where: Where, zipped: set[str]) 
     platforms_of: dict[Pinned, list[str]] = {}
     for platform in platforms:
         try:
-            known = evaluate(lists, platform)
+            known = evaluate(lists, Platforms.native(platform))
         except AuditError as error:
             raise AuditError(f"{where.file}: cannot be parsed: {error.message}", _REMEDY_FOR_FILE) from error
         zipped |= _zipped_with_cuda(known)

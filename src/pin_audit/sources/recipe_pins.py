@@ -105,7 +105,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> Iter
     for config in request.configs:
         request.services.report(f"{request.target.package}: {config.name}")
         try:
-            rendered = render(config, recipe)
+            rendered = render(config, recipe, build_platform=config.build_platform)
         except ConfigError as error:
             troubles.append(error.message)
             continue
@@ -144,6 +144,7 @@ def _of_meta_yaml(text: str, request: AuditRequest) -> Iterator[RenderedNeed]:
     for config in request.configs:
         for need in needs(text, config):
             name, _, version = need.spec.partition(" ")
+            name = name.removesuffix(f"_{config.platform}")
             if name not in own and not name.startswith(_VIRTUAL):
                 where = Where(file="recipe/meta.yaml", line=need.line)
                 value = version or ANY_VERSION
@@ -206,7 +207,8 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCo
     built = 0
     for config in request.configs:
         sources: dict[tuple[str, str], None] = {}
-        kept = [package for package in render(config, recipe) if not package.skipped]
+        rendered = render(config, recipe, build_platform=config.build_platform)
+        kept = [package for package in rendered if not package.skipped]
         for package in kept:
             sources |= dict.fromkeys(package.git)
         built += bool(kept)

@@ -1,7 +1,8 @@
 """contrib/pyg-feedstocks: recipes as conda-forge takes them, which render to the names of its newest packages.
 
-The names are those that each feedstock's own recipe renders to, at the named commit with its config for linux-64 and
-Python 3.12: pytorch_scatter's by rattler-build 0.73, the others', which are meta.yaml, by conda-build 26.7.1.
+The names are those that each feedstock's own recipe renders to, at the named commit with its configs for Python 3.12:
+pytorch_scatter's for each platform by rattler-build 0.73, the others', which are meta.yaml, for linux-64 by conda-build
+26.7.1.
 """
 
 from __future__ import annotations
@@ -37,19 +38,32 @@ class Newest:
     pytorch: str  #: pin
     cuda: str = "None"
     glibc: str = "2.17"
+    target: str = "linux-64"
     v1: bool = False  #: whether the feedstock has a recipe.yaml
     #: whether conda-build hashes cuda_compiler for the CPU, which it finds as a part of a name in build.sh
     has_compiler: bool = False
 
 
 SCATTER = Newest(commit="077c5ff", pytorch="2.11", v1=True)
+SCATTER_ARM = replace(SCATTER, target="linux-aarch64")
 SPARSE = Newest(commit="0e5d0ab", pytorch="2.7")
 CLUSTER = Newest(commit="cf51bbb", pytorch="2.11")
 SPLINE = Newest(commit="57e12b4", pytorch="2.12")
+#: The keys of a config for macOS that differ.
+MACOS = {
+    "c_compiler": "clang", "c_compiler_version": "19", "cxx_compiler": "clangxx", "cxx_compiler_version": "19",
+    "c_stdlib": "macosx_deployment_target", "c_stdlib_version": "11.0", "MACOSX_DEPLOYMENT_TARGET": "11.0",
+    "MACOSX_SDK_VERSION": "11.0",
+}  # fmt: skip
 NEWEST = [
     replace(SCATTER, name="pytorch_scatter-2.1.2-cpu_py312_hbdbd2f0_19"),
     replace(SCATTER, name="pytorch_scatter-2.1.2-cuda129_py312_h29c7151_19", cuda="12.9"),
     replace(SCATTER, name="pytorch_scatter-2.1.2-cuda130_py312_h248400d_19", cuda="13.0", glibc="2.28"),
+    replace(SCATTER_ARM, name="pytorch_scatter-2.1.2-cpu_py312_h29351e9_19"),
+    replace(SCATTER_ARM, name="pytorch_scatter-2.1.2-cuda129_py312_h35cacf3_19", cuda="12.9"),
+    replace(SCATTER_ARM, name="pytorch_scatter-2.1.2-cuda130_py312_hcc20380_19", cuda="13.0", glibc="2.28"),
+    replace(SCATTER, name="pytorch_scatter-2.1.2-cpu_py312_h3e7b256_19", target="osx-64"),
+    replace(SCATTER, name="pytorch_scatter-2.1.2-cpu_py312_h82cdfcf_19", target="osx-arm64"),
     replace(SPARSE, name="pytorch_sparse-0.6.18-py312h07ac62a_9", has_compiler=True),
     replace(SPARSE, name="pytorch_sparse-0.6.18-py312h74ef708_9", cuda="12.9"),
     replace(CLUSTER, name="pytorch_cluster-1.6.3-py312hf2dc47a_12", has_compiler=True),
@@ -70,15 +84,19 @@ def rendered(
     return Stage0Recipe.from_file(FOLDER / name / "recipe.yaml").render(config, RenderConfig(platforms))
 
 
-def variant(newest: Newest, target: str = "linux-64") -> dict[str, str]:
+def variant(newest: Newest, target: str) -> dict[str, str]:
     """Return the config of the feedstock, as conda-smithy writes it."""
-    return {
+    made = {
         "c_compiler": "gcc", "c_compiler_version": "14", "cxx_compiler": "gxx", "cxx_compiler_version": "14",
         "c_stdlib": "sysroot", "c_stdlib_version": newest.glibc,
         "cuda_compiler": "cuda-nvcc", "cuda_compiler_version": newest.cuda,
         "channel_sources": "conda-forge", "channel_targets": "conda-forge main",
         "python": "3.12.* *_cpython", "pytorch": newest.pytorch, "target_platform": target,
     }  # fmt: skip
+    if not target.startswith("osx"):
+        return made
+    machine = {"osx-64": "x86_64-apple-darwin13.4.0", "osx-arm64": "arm64-apple-darwin20.0.0"}[target]
+    return {**made, **MACOS, "macos_machine": machine}
 
 
 @pytest.mark.parametrize("newest", NEWEST, ids=lambda newest: newest.name)
@@ -86,7 +104,7 @@ def test_a_recipe_renders_to_the_name_of_conda_forges_newest_package_and_the_nex
     newest: Newest,
 ) -> None:
     name = newest.name.split("-")[0]
-    (made,) = rendered(name, variant(newest))
+    (made,) = rendered(name, variant(newest, newest.target), newest.target)
     package, build = made.recipe.package, made.recipe.build.string
     hashed = made.variant
     if not newest.v1:

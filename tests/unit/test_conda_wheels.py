@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_files import program
@@ -16,6 +17,7 @@ from wheel_files import make_wheel
 from conda_wheels import built, licences, make_wheels, nvidia, simple_index, tools, wheel_tree
 from conda_wheels.built import BuiltPackage
 from conda_wheels.make_wheels import Request
+from conda_wheels.simple_index import IndexedWheel
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import Foreign
@@ -276,3 +278,25 @@ def test_libraries_come_from_the_debian_root_for_the_packages_platform(
         assert asked == []
     else:
         assert [foreign.triplet if foreign else "" for foreign in asked] == [triplet]
+
+
+@pytest.mark.parametrize("other", ["project", "python"])
+def test_a_wheel_replaces_that_of_its_project_and_python_alone(other: str) -> None:
+    def indexed(sha256: str, **changes: str) -> IndexedWheel:
+        values: dict[str, Any] = {"project": "torch_scatter", "python": "3.12", **changes}
+        return IndexedWheel(
+            name="a.whl",
+            version="1",
+            package="p",
+            inputs="i",
+            size=1,
+            sha256=sha256,
+            requires_python="",
+            **values,
+        )
+
+    kept = indexed("kept", **{other: "another"})
+    new = indexed("new")
+    wheels = {indexed("former"): Path("former"), kept: Path("kept")}
+    make_wheels._replace_wheel(wheels, new, Path("new"))
+    assert wheels == {kept: Path("kept"), new: Path("new")}

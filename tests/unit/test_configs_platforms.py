@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from groundwork.channel import Channel
 from groundwork.errors import ConfigError
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, available, list_configs, load, recipe_of
 from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.configs.render import render
 from megabuild.plan import solving
-from megabuild.plan.environment_packages import requirements_of
+from megabuild.plan.environment_packages import requirements_of, solve_all
 from megabuild.providers.environment import Environment
 
 #: The used variant of torchvision-feedstock 989aae3, its CUDA config for aarch64 and Python 3.11.
@@ -163,6 +166,28 @@ def test_build_environments_are_solved_for_the_machine_and_all_others_for_the_pa
     assert solved == {f"{kind} environment": platform for kind, platform in expected.items()}
     needed = requirements_of([package], (), made.platforms)
     assert {each.what.split(": ")[1].split()[0]: each.platform for each in needed} == expected
+
+
+def test_equal_requirements_are_solved_for_each_platform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), overrides={}, build_platform=made.build_platform)
+    same = replace(package, build=("zlib",), host=("zlib",), run=(), test=())
+    given = Environment(channels=(Channel.of_folder(tmp_path),), pythons=())
+
+    def solve(specs: tuple[str, ...], given: Environment, platform: str, what: str) -> dict[str, str]:
+        return {specs[0]: platform}
+
+    def solve_records(specs: tuple[str, ...], channels: Any, platform: str, **_: object) -> list[Any]:
+        return [SimpleNamespace(url=f"{platform}/{specs[0]}")]
+
+    monkeypatch.setattr(solving, "environment", solve)
+    monkeypatch.setattr(solving, "solved", solve_records)
+    lines = solving.Solver(given, made.platforms, own=()).built_with(same)
+    assert lines == ["build zlib linux-64", "host zlib linux-aarch64"]
+    records = solve_all(requirements_of([same], (), made.platforms), given)
+    assert set(records) == {"linux-64/zlib", "linux-aarch64/zlib"}
 
 
 def test_a_requirement_of_both_environments_is_solved_for_both_platforms(tmp_path: Path) -> None:

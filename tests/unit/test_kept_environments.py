@@ -495,6 +495,20 @@ def test_lines_name_the_first_newer_packages() -> None:
     assert line.endswith(": the newest packages fit no longer (no tool)")
 
 
+@pytest.mark.parametrize(
+    ("version", "build", "shown"),
+    [("2", "h0_0", ("1", "2")), ("1", "h1_0", ("1 h0_0", "1 h1_0")), ("1", "h0_0", None)],
+)
+def test_a_package_of_another_version_or_build_is_newer(
+    version: str, build: str, shown: tuple[str, str] | None
+) -> None:
+    def package(version: str, build: str) -> Any:
+        return SimpleNamespace(name=SimpleNamespace(source="fmt"), version=version, build=build)
+
+    newer = kept_environments.compare([package("1", "h0_0")], [package(version, build)])
+    assert [(each.name, each.kept, each.newest) for each in newer] == ([("fmt", *shown)] if shown else [])
+
+
 EMPTY = EnvironmentRecord(
     config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(), channels=(),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
-from megabuild.plan import fingerprint, last_run, solving
+from megabuild.plan import fingerprint, last_run, planning, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs, PackageInputs, StagingInputs
 from megabuild.plan.kept_channels import KeptIndex
@@ -626,6 +626,38 @@ def test_every_key_has_a_case() -> None:
             if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Key" for base in node.bases):
                 declared.add(node.name)
     assert declared == {kind.__name__ for kind in CASES}
+
+
+def torch_of_an_extension(items: Sequence[PlanItem], tmp_path: Path) -> Mapping[str, str]:
+    write(tmp_path / "pyg/pytorch_scatter/recipe.yaml")
+    options = Options(
+        config=load(ROOT.parents[2], "linux_64_cpu"), root=tmp_path, output=tmp_path, cache=tmp_path
+    )
+    planner = ExtensionPlanner(options=options, reason="", wanted=(), recipes={}, sources=Sources())
+    task = Task(
+        extension="pytorch_scatter",
+        python="3.12",
+        recipe=tmp_path / "pyg/pytorch_scatter/recipe.yaml",
+        items=(),
+        overrides={"python": ("3.12.* *_cpython",)},
+    )
+    return planner.inputs(task, None, items, []).torch
+
+
+def torch_of_own_tests(items: Sequence[PlanItem], _: Path) -> Mapping[str, str]:
+    return planning._tested(replace(PLANNED, name="pytorch-tests", python="3.12"), items)
+
+
+@pytest.mark.parametrize("collect", [torch_of_an_extension, torch_of_own_tests], ids=lambda one: one.__name__)
+def test_results_for_one_python_depend_on_packages_for_it_and_for_none(
+    collect: Callable[[Sequence[PlanItem], Path], Mapping[str, str]], tmp_path: Path
+) -> None:
+    items = []
+    for file_name, python in (("libtorch.conda", None), ("py312.conda", "3.12"), ("py313.conda", "3.13")):
+        package = replace(PLANNED, file_name=file_name, python=python)
+        items.append(PlanItem(package=package, fingerprint=f"of {file_name}"))
+    expected = {"libtorch.conda": "of libtorch.conda", "py312.conda": "of py312.conda"}
+    assert collect(items, tmp_path) == expected
 
 
 #: Modules that hash contents: of files, folders, programs and parts of archives.

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from small_files import write
+from small_files import program, write
 
 from tree_inputs.owners import Owner, Owners
 from tree_inputs.record import Source
 from tree_inputs.search import name_folders
+from tree_inputs.toolchain import find_toolchain
+from tree_inputs.tree import LINK
 
 #: Places of a prefix in which a new name may change the result of CMake's searches.
 SEARCHED = (
@@ -114,3 +118,32 @@ def test_a_file_belongs_to_its_own_package_and_to_that_of_a_link_to_it(
 def test_a_file_of_debian_has_the_owner_of_either_of_its_names(path: str, owners: Owners) -> None:
     assert owners.of(path) == {Owner(Source.SYSTEM, "libtwo1")}
     assert owners.of("/lib/libtwo.a") == {Owner(Source.SYSTEM, "libtwo-dev")}
+
+
+#: Files that a compiler starts or reads without being told, with the outputs that depend on them.
+BROUGHT = {
+    "cc1plus": ("CXX",),
+    "as": ("CXX",),
+    "specs": ("CXX", LINK),
+    "ld": (LINK,),
+    "collect2": (LINK,),
+    "crt1.o": (LINK,),
+    "crtbeginS.o": (LINK,),
+    "libgcc.a": (LINK,),
+    "libc_nonshared.a": (LINK,),
+    "libstdc++.so": (LINK,),
+}
+
+
+@pytest.mark.parametrize("name", BROUGHT)
+def test_a_file_that_a_compiler_brings_counts_for_its_outputs(name: str, tmp_path: Path) -> None:
+    folders = f"programs: ={tmp_path}/parts\\nlibraries: ={tmp_path}/parts"
+    compiler = program(tmp_path / "bin/c++", f"printf '{folders}\\n'")
+    write(
+        tmp_path / "build/CMakeFiles/4.0/CMakeCXXCompiler.cmake",
+        f'set(CMAKE_CXX_COMPILER "{compiler}")\n',
+    )
+    brought = write(tmp_path / "parts" / name, b"\x7fELF")
+    tree = SimpleNamespace(build=str(tmp_path / "build"))
+    programs = find_toolchain(cast(Any, tree)).programs
+    assert {kind for kind, paths in programs.items() if str(brought) in paths} == set(BROUGHT[name])

@@ -12,9 +12,12 @@ from typing import Any, cast
 
 import pytest
 
+from command_line import member, running
+from command_line.run_command import Invocation
 from conda_wheels import make_wheels, simple_index
 from groundwork import bootstrap, files, interrupts
 from groundwork.errors import UsageError
+from groundwork.result import Result
 from megabuild import cleaning, environments
 from megabuild.configs.platforms import Platforms
 from megabuild.providers import local_channel
@@ -165,6 +168,41 @@ def clone(world: World) -> None:
     repository.update()
 
 
+def build(world: World) -> None:
+    """`clean` must not remove files that the plan counts on."""
+    world.patch.setattr(running, "_cache_in_use", world.lock)
+    world.watch(running, _plan=None, plan_result=Result(), _write_sums=None)
+    world.watch(session, execute=SimpleNamespace(result=lambda **_: Result()))
+    options = SimpleNamespace(
+        pool=None, run_name="x", state=world.folder, cache=world.folder, output=world.folder, rehearse=False
+    )
+    build_options = SimpleNamespace(verbose=False, remove_trees=False)
+
+    @contextmanager
+    def screen(**_: object) -> Iterator[Any]:
+        yield SimpleNamespace(follow=lambda _: None)
+
+    view = SimpleNamespace(console=None, screen=screen)
+    invocation = Invocation(log_folder=world.folder)
+    running.build_config(cast(Any, options), cast(Any, build_options), cast(Any, view), invocation)
+
+
+def interruptible_process(world: World) -> None:
+    """A process that builds one of several configs may be interrupted as soon as it has said so."""
+    world.patch.setattr(interrupts, "stop_on_signals", world.lock)
+    world.watch(interrupts, ignore_signals=None)
+    world.watch(member, finish=SimpleNamespace(exit_code=0, document=None))
+    request = SimpleNamespace(log_folder=world.folder)
+    for name, result in {"take_request": request, "end_process": None}.items():
+        world.patch.setattr(member, name, lambda *_, result=result: result)
+    system = SimpleNamespace(
+        dup=lambda _: world.folder / "answers", dup2=lambda *_: None, environ={}, getpid=lambda: 1,
+        write=world.step("write"),
+    )  # fmt: skip
+    world.patch.setattr(member, "os", system)
+    member.main()
+
+
 #: The steps of each, in their order.
 OPERATIONS: dict[Callable[[World], None], list[str]] = {
     wheels: ["remove_former", "read", "_still_published", "publish"],
@@ -176,6 +214,8 @@ OPERATIONS: dict[Callable[[World], None], list[str]] = {
     work_trees: ["remove_work"],
     cleaned: ["_mount_below", "remove"],
     clone: ["_update"],
+    build: ["_plan", "plan_result", "execute", "_write_sums"],
+    interruptible_process: ["write", "finish", "ignore_signals"],
 }
 
 

@@ -270,6 +270,9 @@ def test_a_forget_killed_anywhere_is_repeated_until_done(env: Path, slim: Any) -
                 commands.undo(folder)
             with pytest.raises(UsageError, match="--forget was interrupted"):
                 commands.check_subject(folder, in_place=False, writes=False)
+        else:  # --undo restores the files that a manifest names
+            has_manifest = (folder / BACKUP / "manifest.json").exists()
+            assert has_manifest == (folder / BACKUP / "originals").is_dir()
         if (folder / BACKUP).is_dir():
             commands.forget(folder)
         assert not (folder / BACKUP).exists()

@@ -138,6 +138,19 @@ def test_an_emulator_that_does_not_answer_in_time_is_not_used(
     assert not isolation.runs(arm.platform), "its packages are published untested"
 
 
+@pytest.mark.parametrize("failing", ["", "mount", "register"])
+def test_no_program_runs_if_its_emulator_cannot_be_registered(failing: str, tmp_path: Path) -> None:
+    words = Emulator(program=tmp_path / "qemu-aarch64", platform="linux-aarch64").before
+    shell = words[words.index("sh") :]
+    shell = [word.replace(str(emulation._FOLDER), str(tmp_path / "binfmt")) for word in shell]
+    program(tmp_path / "bin/mount", "exit 32" if failing == "mount" else "")
+    if failing != "register":
+        (tmp_path / "binfmt").mkdir()
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    done = subprocess.run([*shell, "echo", "ran"], env=environ, capture_output=True, text=True)
+    assert (done.returncode == 0, done.stdout) == ((False, "") if failing else (True, "ran\n"))
+
+
 @pytest.mark.parametrize(
     ("release", "able"), [("6.7.0-1-amd64", True), ("6.6.9", False), ("7.0-x", True), ("5.10.0", False)]
 )

@@ -9,6 +9,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,6 +30,7 @@ from groundwork.errors import (
     ConfigError,
     IntegrityError,
     MegabuildError,
+    OutOfSpaceError,
     PackageTestError,
     PreflightError,
     ProviderError,
@@ -41,8 +43,10 @@ from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
-from megabuild.plan import environment_record, fingerprint
+from megabuild.plan import environment_record, fingerprint, solving
+from megabuild.plan.environment_packages import Requirements, solve_all
 from megabuild.providers import command
+from megabuild.providers.environment import Environment
 from megabuild.run import session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.package_test import package_test
@@ -54,6 +58,8 @@ from megabuild.status.reading import run_names
 from megabuild.status.status import Status
 from megabuild.store import published
 from pin_audit import snapshots
+from pyg_extensions.install import installer
+from pyg_extensions.install.installation import Origin
 
 RECIPE = Path(__file__).parents[2] / "recipe"
 TORCH = """
@@ -265,3 +271,45 @@ def test_a_wheel_of_another_hash_is_not_read(tmp_path: Path) -> None:
     write(tmp_path / "a.whl", "another wheel")
     with pytest.raises(ValueError, match="the index says 000"):
         wheel_contents._verified(tmp_path / "a.whl", "0" * 64)
+
+
+@pytest.mark.parametrize("is_optional", [True, False])
+def test_only_an_optional_environment_may_have_no_solution(
+    is_optional: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def solve(specs: tuple[str, ...], *_: object, **__: object) -> list[Any]:
+        if specs == ("broken",):
+            raise PreflightError("broken cannot be solved")
+        return [SimpleNamespace(url=specs[0])]
+
+    monkeypatch.setattr(solving, "solved", solve)
+    needed = []
+    for spec in ("first", "broken", "last"):
+        optional = is_optional and spec == "broken"
+        needed.append(Requirements(specs=(spec,), platform="linux-64", what="", is_optional=optional))
+    given = Environment(channels=(), pythons=())
+    if is_optional:
+        assert list(solve_all(needed, given)) == ["first", "last"]
+    else:
+        with pytest.raises(PreflightError, match="broken cannot be solved"):
+            solve_all(needed, given)
+
+
+@pytest.mark.parametrize("error", [IntegrityError, ProviderError, OutOfSpaceError, PreflightError])
+def test_an_extension_is_compiled_only_if_its_wheel_is_faulty(error: type[MegabuildError]) -> None:
+    """Another error would recur after the compile."""
+    installed: list[Path] = []
+
+    def install(_: object, wheel: Path) -> None:
+        if wheel.name == "found.whl":
+            raise error("x")
+        installed.append(wheel)
+
+    steps = SimpleNamespace(
+        _install=install, _note=lambda *_: None, _discard_if_damaged=lambda _: None, _get_ready=lambda _: None,
+        _compile=lambda _: Path("compiled.whl"),
+    )  # fmt: skip
+    request = SimpleNamespace(origin=Origin.PREBUILT, wheel=Path("found.whl"))
+    with nullcontext() if error is IntegrityError else pytest.raises(error):
+        installer._Installer.finish(cast(Any, steps), cast(Any, request))
+    assert installed == ([Path("compiled.whl")] if error is IntegrityError else [])

@@ -116,13 +116,18 @@ def upload(world: World) -> int:
     return 0
 
 
-def packages_tests(world: World) -> int:
-    wrong = {f"{number}.conda": "Test failed" if fails else None for number, fails in enumerate(world.fails)}
+def packages_tests(world: World, why: str = "Test failed") -> int:
+    wrong = {f"{number}.conda": why if fails else None for number, fails in enumerate(world.fails)}
     world.patch.setattr(worker, "test", lambda package, *_: wrong[package.name])
     packages = [Path(name) for name in wrong]
     passed, problem = worker.test_all(packages, [], None, None)
     assert set(passed) == {name for name, why in wrong.items() if why is None}
     return 0 if problem is None else 1
+
+
+def environments_of_packages_tests(world: World) -> int:
+    """Of packages that need one that was not built."""
+    return packages_tests(world, "Cannot solve the request because of: nothing provides libtorch")
 
 
 def packages_of_an_extension(world: World) -> int:
@@ -324,6 +329,7 @@ PARTS: dict[Callable[[World], int], int | type[MegabuildError]] = {
     install_pyg: BuildError.exit_code,
     upload: BuildError,
     packages_tests: 1,
+    environments_of_packages_tests: 1,
     packages_of_an_extension: IntegrityError,
     packages_of_a_run: BuildError.exit_code,
     packages_that_a_run_lacks: BuildError.exit_code,

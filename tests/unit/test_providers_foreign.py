@@ -56,6 +56,18 @@ def toolchain(name: str, triplet: str = "") -> Toolchain:
     )
 
 
+@pytest.mark.parametrize("failing", ["", "the download", "a.deb", "b.deb"])
+def test_a_package_that_cannot_be_unpacked_ends_the_root(failing: str, tmp_path: Path) -> None:
+    program(tmp_path / "bin/apt-get", "exit 100" if failing == "the download" else "touch a.deb b.deb")
+    program(tmp_path / "bin/dpkg-deb", f'[ "$2" != "{failing}" ]')
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    (tmp_path / "pythons").mkdir()
+    for command in (*ARM.unpack_pythons(), ARM.unpack_headers()):
+        inside = command.replace(f"/{PYTHONS_FOLDER}", f"{tmp_path}/pythons")
+        done = subprocess.run(["sh", "-c", inside], env=environ, capture_output=True, check=False)
+        assert (done.returncode == 0) == (not failing), inside
+
+
 def test_debian_cross_compiles_for_arm_and_for_no_other_processor() -> None:
     assert Foreign.of(Platforms.native("linux-64")) is None
     assert Foreign.of(CROSS) == ARM

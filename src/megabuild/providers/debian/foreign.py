@@ -104,7 +104,7 @@ class Foreign:
             folder = f"/{PYTHONS_FOLDER}/python{python}"
             yield (
                 f"mkdir -p {folder}/debs && cd {folder}/debs && {_DOWNLOAD} {parts}"
-                f" && ls *.deb >> /{UNPACKED} && for deb in *.deb; do dpkg-deb --extract $deb ..; done"
+                f" && ls *.deb >> /{UNPACKED} && for deb in *.deb; do dpkg-deb --extract $deb .. || exit 1; done"
                 f" && cd / && rm -r {folder}/debs"
             )
 
@@ -113,7 +113,7 @@ class Foreign:
         folder = f"/{PYTHONS_FOLDER}/headers"
         return (
             f"mkdir {folder} && cd {folder} && {_DOWNLOAD} {' '.join(_HEADERS)}"
-            f" && ls *.deb >> /{UNPACKED} && for deb in *.deb; do dpkg-deb --extract $deb /; done"
+            f" && ls *.deb >> /{UNPACKED} && for deb in *.deb; do dpkg-deb --extract $deb / || exit 1; done"
             f" && cd / && rm -r {folder}"
         )
 

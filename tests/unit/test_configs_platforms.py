@@ -190,6 +190,17 @@ def test_equal_requirements_are_solved_for_each_platform(
     assert set(records) == {"linux-64/zlib", "linux-aarch64/zlib"}
 
 
+def test_an_environment_is_optional_if_each_of_its_needs_is(tmp_path: Path) -> None:
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
+    tested = replace(package, name="tested", build=(), host=(), run=(), test=("zlib",))
+    running = replace(package, name="running", build=(), host=(), run=("zlib",), test=())
+    for packages, is_optional in (((tested,), True), ((running,), False), ((tested, running), False)):
+        for order in (packages, packages[::-1]):
+            (needed,) = requirements_of(order, (), made.platforms)
+            assert needed.is_optional == is_optional
+
+
 def test_a_requirement_of_both_environments_is_solved_for_both_platforms(tmp_path: Path) -> None:
     made = feedstock(tmp_path)
     (package,) = render(made, recipe_of(tmp_path, made), overrides={}, build_platform=made.build_platform)

@@ -273,22 +273,24 @@ def test_a_wheel_of_another_hash_is_not_read(tmp_path: Path) -> None:
         wheel_contents._verified(tmp_path / "a.whl", "0" * 64)
 
 
-@pytest.mark.parametrize("is_optional", [True, False])
+@pytest.mark.parametrize("optional", [(True,), (False,), (True, False), (False, True), (True, True)], ids=str)
 def test_only_an_optional_environment_may_have_no_solution(
-    is_optional: bool, monkeypatch: pytest.MonkeyPatch
+    optional: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An environment may be needed twice, once of them optionally."""
+
     def solve(specs: tuple[str, ...], *_: object, **__: object) -> list[Any]:
         if specs == ("broken",):
             raise PreflightError("broken cannot be solved")
         return [SimpleNamespace(url=specs[0])]
 
     monkeypatch.setattr(solving, "solved", solve)
-    needed = []
-    for spec in ("first", "broken", "last"):
-        optional = is_optional and spec == "broken"
-        needed.append(Requirements(specs=(spec,), platform="linux-64", what="", is_optional=optional))
+    needed = [Requirements(specs=("first",), platform="linux-64", what="")]
+    for is_optional in optional:
+        needed.append(Requirements(specs=("broken",), platform="linux-64", what="", is_optional=is_optional))
+    needed.append(Requirements(specs=("last",), platform="linux-64", what=""))
     given = Environment(channels=(), pythons=())
-    if is_optional:
+    if all(optional):
         assert list(solve_all(needed, given)) == ["first", "last"]
     else:
         with pytest.raises(PreflightError, match="broken cannot be solved"):

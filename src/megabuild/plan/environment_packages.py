@@ -27,6 +27,11 @@ class Requirements:
     #: a run can do without this solution: rattler-build solves other specs, or an extension that cannot be built
     is_optional: bool = False
 
+    @property
+    def identity(self) -> tuple[str, tuple[str, ...]]:
+        """All that its solution depends on."""
+        return self.platform, self.specs
+
 
 def requirements_of(
     packages: Iterable[PlannedPackage], own: Iterable[str], platforms: Platforms, *, is_optional: bool = False
@@ -49,14 +54,16 @@ def requirements_of(
         for kind, specs in needs.items():
             others = tuple(spec for spec in specs if _name(spec) not in made_here)
             merged = kind in ("test", "run and host")
-            platform = platforms.of(kind)
-            if others and (platform, others) not in found:
-                found[platform, others] = Requirements(
-                    specs=others,
-                    platform=platform,
-                    what=f"{package.name} {package.build_string}: {kind} environment",
-                    is_optional=is_optional or merged,
-                )
+            needed = Requirements(
+                specs=others,
+                platform=platforms.of(kind),
+                what=f"{package.name} {package.build_string}: {kind} environment",
+                is_optional=is_optional or merged,
+            )
+            former = found.get(needed.identity)
+            is_stronger = former is None or (former.is_optional and not needed.is_optional)
+            if others and is_stronger:
+                found[needed.identity] = needed
     return list(found.values())
 
 
@@ -75,16 +82,15 @@ def solve_all(requirements: Sequence[Requirements], given: Environment) -> Mappi
     packages: dict[str, RepoDataRecord] = {}
     solved = set[tuple[str, tuple[str, ...]]]()
     for environment in requirements:
-        identity = (environment.platform, environment.specs)
-        if identity in solved:
+        if environment.identity in solved:
             continue
-        solved.add(identity)
         try:
             records = _solve(environment, channels, given, gateway)
         except PreflightError:
             if not environment.is_optional:
                 raise
             continue
+        solved.add(environment.identity)
         for record in records:
             packages[record.url] = record
     return packages

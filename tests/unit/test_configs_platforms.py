@@ -190,6 +190,26 @@ def test_equal_requirements_are_solved_for_each_platform(
     assert set(records) == {"linux-64/zlib", "linux-aarch64/zlib"}
 
 
+@pytest.mark.parametrize("is_cross", [True, False])
+def test_a_cross_build_takes_packages_that_it_makes_for_another_platform_from_the_channels(
+    is_cross: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
+    extension = replace(package, build=("pytorch 2.6",), host=("pytorch 2.6",), run=("pytorch",), test=())
+    asked: list[str] = []
+
+    def solve(specs: tuple[str, ...], given: Environment, platform: str, what: str) -> dict[str, str]:
+        asked.extend(f"{platform} {spec}" for spec in specs)
+        return {}
+
+    monkeypatch.setattr(solving, "environment", solve)
+    platforms = made.platforms if is_cross else Platforms.native("linux-aarch64")
+    given = Environment(channels=(Channel.of_folder(tmp_path),), pythons=())
+    solving.Solver(given, platforms, own=("pytorch",)).built_with(extension)
+    assert asked == (["linux-64 pytorch 2.6"] if is_cross else [])
+
+
 def test_an_environment_is_optional_if_each_of_its_needs_is(tmp_path: Path) -> None:
     made = feedstock(tmp_path)
     (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)

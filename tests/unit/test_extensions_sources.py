@@ -12,6 +12,7 @@ from cuda_code.kernels import KERNELS
 from gpu_tools.slim.features import is_known
 from gpu_tools.verify import gpu_probe
 from groundwork.errors import PreflightError, ProviderError
+from megabuild.configs import config as configs
 from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan.extensions import ExtensionPlanner, why_not
@@ -168,6 +169,19 @@ def test_a_config_that_builds_none_says_why(repository: Path, config: str, says:
     why = why_not(load(repository, config), pyg=PygMode.AUTO, rehearse=False)
     assert says in why
     assert bool(says) == bool(why)
+
+
+def test_extensions_are_cross_compiled_only_where_the_channel_has_a_pytorch_for_this_machine(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(configs, "machine_platform", lambda: "linux-64")
+    debian = load(repository, "linux_aarch64_cpu_debian")
+    why = why_not(debian, pyg=PygMode.SOURCE, rehearse=False)
+    assert "a PyTorch for linux-64, which debian has not; compile them on a linux-aarch64 machine" in why
+    assert why_not(load(repository, "linux_aarch64_cpu"), pyg=PygMode.SOURCE, rehearse=False) == ""
+    monkeypatch.setattr(configs, "machine_platform", lambda: "linux-aarch64")
+    native = load(repository, "linux_aarch64_cpu_debian")
+    assert why_not(native, pyg=PygMode.SOURCE, rehearse=False) == ""
 
 
 def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder: Path) -> None:

@@ -182,6 +182,11 @@ def why_not(config: Config, *, pyg: PygMode, rehearse: bool) -> str:
         return f"left out: built for Linux only, not for {config.platform}"
     if not provider_of(config).fits_extension_wheels and pyg is not PygMode.SOURCE:
         return f"left out: no wheels fit the PyTorch of {config.provider} (--pyg source compiles them)"
+    if config.platforms.is_cross and not provider_of(config).has_native_pytorch:
+        return (
+            f"left out: their compile runs a PyTorch for {config.build_platform}, which {config.provider} has not;"
+            f" compile them on a {config.platform} machine"
+        )
     return ""
 
 

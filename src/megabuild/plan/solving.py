@@ -155,8 +155,10 @@ class Solver:
         """
         if not self._given.channels:  # before a run has made them
             return []
+        # a cross build runs packages of the build platform, which this run does not make
+        build = package.build if self._platforms.is_cross else self._without_own(package.build)
         lines = [
-            *self._solve(package, "build", self._without_own(package.build)),
+            *self._solve(package, "build", tuple(build)),
             *self._solve(package, "host", self._without_own(package.host)),
         ]
         # with the package's own Python, not any

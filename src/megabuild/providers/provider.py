@@ -68,6 +68,8 @@ class Provider(ABC):
     has_nightlies: ClassVar[bool] = False
     #: Whether upstream's wheels of the extensions fit its PyTorch.
     fits_extension_wheels: ClassVar[bool] = True
+    #: Whether its channels have PyTorch for this machine, which cross builds of the extensions run.
+    has_native_pytorch: ClassVar[bool] = False
     #: Without figures a plan has no estimate.
     cpu_figures: ClassVar[Figures | None] = None
     cuda_figures: ClassVar[Figures | None] = None

@@ -22,6 +22,7 @@ class CondaForgeProvider(Provider):
 
     engines = (Engine.DOCKER, Engine.PODMAN)
     needs_submodules = True
+    has_native_pytorch = True
     cpu_figures = Figures(
         tree=12,
         package=0.5,

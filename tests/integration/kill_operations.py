@@ -1,6 +1,7 @@
 """The operations that tests kill at each of their write-like calls: short, but with the product's own functions.
 
-``python kill_operations.py OPERATION FOLDER SECONDS`` prints the report of a sweep as JSON.
+``python kill_operations.py`` reads sweeps from standard input, a line ``["OPERATION", "FOLDER", SECONDS]`` each, and
+prints the report of each as a line of JSON.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import slim_world
 import tiny
@@ -500,6 +503,25 @@ OPERATIONS = {
 }  # fmt: skip
 
 
+def report_sweep(operation: str, folder: str, seconds: float) -> Any:
+    """Sweep in a process of its own, which has the modules: to import them takes longer than most sweeps."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+        try:
+            report = asdict(Sweep(OPERATIONS[operation], Path(folder)).run(seconds))
+        except BaseException:
+            report = {"error": traceback.format_exc()}
+        os.write(writer, json.dumps(report).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        report = json.loads(pipe.read() or '{"error": "the process of the sweep was killed"}')
+    os.waitpid(child, 0)
+    return report
+
+
 if __name__ == "__main__":
-    sweep = Sweep(OPERATIONS[sys.argv[1]], Path(sys.argv[2]))
-    print(json.dumps(asdict(sweep.run(float(sys.argv[3])))))
+    for line in sys.stdin:
+        print(json.dumps(report_sweep(*json.loads(line))), flush=True)

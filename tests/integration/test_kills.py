@@ -10,6 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,42 +28,49 @@ OPERATIONS = [
 SLOW = {"build", "stage", "wheels"}
 
 
+@dataclass(frozen=True)
+class Killer:
+    """A process that sweeps operations, one after the other."""
+
+    process: subprocess.Popen[str]
+
+    def sweep(self, operation: str, folder: Path, seconds: float) -> Any:
+        """Return the report of a sweep."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([operation, str(folder / "sweep"), seconds]) + "\n")
+        self.process.stdin.flush()
+        report = json.loads(self.process.stdout.readline())
+        assert "error" not in report, report["error"]
+        return report
+
+
 @pytest.fixture(scope="module")
-def killer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("killer") / "kill_at_write.so"
-    command = ["cc", "-O1", "-shared", "-fPIC", str(HERE / "kill_at_write.c"), "-o", str(library), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
-
-
-def sweep(operation: str, killer: Path, folder: Path, seconds: float) -> Any:
-    state = folder / "state"
+def killer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killer]:
+    folder = tmp_path_factory.mktemp("killer")
+    library, state = folder / "kill_at_write.so", folder / "state"
+    compiler = ["cc", "-O1", "-shared", "-fPIC", str(HERE / "kill_at_write.c"), "-o", str(library), "-ldl"]
+    subprocess.run(compiler, check=True)
     state.write_bytes(b"\xff" * 4 + bytes(8188))
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("MEGABUILD_", "PYTEST"))
     }
     environment |= {
-        "LD_PRELOAD": str(killer),
+        "LD_PRELOAD": str(library),
         "KILL_STATE": str(state),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    command = [
-        sys.executable,
-        str(HERE / "kill_operations.py"),
-        operation,
-        str(folder / "sweep"),
-        str(seconds),
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1])
+    command = [sys.executable, str(HERE / "kill_operations.py")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as process:
+        yield Killer(process)
 
 
 @pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "bootstrap"])  # 20 s each time
 def test_an_operation_killed_at_some_calls_is_completed_by_the_next(
-    operation: str, killer: Path, tmp_path: Path
+    operation: str, killer: Killer, tmp_path: Path
 ) -> None:
-    report = sweep(operation, killer, tmp_path, 3.0 if operation in SLOW else 1.0)
+    report = killer.sweep(operation, tmp_path, 2.0 if operation in SLOW else 0.5)
     assert report["failures"] == []
     assert report["tried"] > 0
 
@@ -69,8 +78,8 @@ def test_an_operation_killed_at_some_calls_is_completed_by_the_next(
 @pytest.mark.long
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_killed_at_any_call_is_completed_by_the_next(
-    operation: str, killer: Path, tmp_path: Path
+    operation: str, killer: Killer, tmp_path: Path
 ) -> None:
-    report = sweep(operation, killer, tmp_path, 3600.0)
+    report = killer.sweep(operation, tmp_path, 3600.0)
     print(f"{operation}: {report['tried']} of {report['calls']} calls, leftovers {report['leftovers']}")
     assert report["failures"] == []

@@ -49,18 +49,58 @@ NEWEST = EnvironmentChoice.NEWEST
 NEWER_TOOL = (("tool", "2.0", "0"),)
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    """A tiny megabuild whose log tells the version of a package of its build environment; tests change its channel."""
-    channel = make_channel(tmp_path / "channel")
-    build_with(channel, monkeypatch)
-    root = tmp_path / "root"
-    shutil.copytree(ROOT, root)
-    script = root / "recipe" / "build_staging.sh"
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """A tiny megabuild whose log tells the version of a package of its build environment; tests change its channel.
+
+    Next to its folder are copies of it: new, unfinished and finished. All tests work in its folder, since results of a
+    run are bound to one.
+    """
+    folder = tmp_path_factory.mktemp("shared")
+    here = folder / "here"
+    channel = make_channel(here / "channel")
+    shutil.copytree(ROOT, here / "root")
+    script = here / "root" / "recipe" / "build_staging.sh"
     script.write_text(
         f'{script.read_text()}\necho "built with tool $(cat "$BUILD_PREFIX/share/tool/note")"\n'
     )
-    return Tiny(output=tmp_path / "output", channel=channel, root=root)
+    tiny = Tiny(output=here / "output", channel=channel, root=here / "root")
+    shutil.copytree(here, folder / "new", symlinks=True)
+    with pytest.MonkeyPatch.context() as patch:
+        build_with(channel, patch)
+        fail(tiny, patch)
+        shutil.copytree(here, folder / "unfinished", symlinks=True)
+        shutil.rmtree(tiny.output)
+        tiny.run()
+    here.rename(folder / "finished")
+    return tiny
+
+
+def restore(tiny: Tiny, state: str) -> None:
+    """Give the folder the content of one of its copies."""
+    here = tiny.output.parent
+    shutil.rmtree(here, ignore_errors=True)
+    shutil.copytree(here.with_name(state), here, symlinks=True)
+
+
+@pytest.fixture
+def tiny(shared: Tiny, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """The tiny megabuild before its first run."""
+    build_with(shared.channel, monkeypatch)
+    restore(shared, "new")
+    return shared
+
+
+@pytest.fixture
+def unfinished(tiny: Tiny) -> None:
+    """Its first run ended before libtorch was compiled."""
+    restore(tiny, "unfinished")
+
+
+@pytest.fixture
+def finished(tiny: Tiny) -> None:
+    """Its first run is finished."""
+    restore(tiny, "finished")
 
 
 def fail(tiny: Tiny, patch: pytest.MonkeyPatch, **choices: Any) -> None:
@@ -82,8 +122,8 @@ def lines(tiny: Tiny, **choices: Any) -> list[str]:
     return plan_lines(tiny.outlook(**choices))
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_run_records_the_packages_of_its_environments(tiny: Tiny) -> None:
-    tiny.run()
     record = environment_record.read(tiny.options().state)
     assert record is not None
     assert (record.config, record.provider, record.is_complete) == ("tiny-rehearsal", "conda-forge", True)
@@ -94,8 +134,8 @@ def test_a_run_records_the_packages_of_its_environments(tiny: Tiny) -> None:
     assert abs(record.planned - os.stat(tiny.options().state / environment_record.NAME).st_mtime) < 60
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_finished_config_takes_the_newest_packages_unless_told_otherwise(tiny: Tiny) -> None:
-    tiny.run()
     make_channel(tiny.channel, NEWER_TOOL)
     for choices in ({}, {"environments": NEWEST}):
         outlook = tiny.outlook(**choices)
@@ -115,8 +155,8 @@ def test_a_finished_config_takes_the_newest_packages_unless_told_otherwise(tiny:
     )
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_patch_is_tried_on_the_tree_of_the_last_run(tiny: Tiny) -> None:
-    tiny.run()
     make_channel(tiny.channel, NEWER_TOOL)
     write(tiny.root / "rehearsal" / "model" / "t1.c", "patched\n")
     assert tiny.outlook(environments=KEPT).progress.tree.use is TreeUse.RESUME
@@ -130,8 +170,8 @@ def test_a_patch_is_tried_on_the_tree_of_the_last_run(tiny: Tiny) -> None:
     assert "built with tool 2.0" in tiny.log_text()
 
 
+@pytest.mark.usefixtures("unfinished")
 def test_an_unfinished_run_is_resumed_with_its_packages(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(tiny, monkeypatch)
     assert not [line for line in lines(tiny) if "environments" in line]  # nothing is newer
     make_channel(tiny.channel, NEWER_TOOL)
     outlook = tiny.outlook()
@@ -147,8 +187,8 @@ def test_an_unfinished_run_is_resumed_with_its_packages(tiny: Tiny, monkeypatch:
     assert tiny.plan().kept is None
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_run_with_kept_packages_is_resumed_with_them(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.run()
     make_channel(tiny.channel, NEWER_TOOL)
     write(tiny.root / "rehearsal" / "model" / "t1.c", "patched\n")
     fail(tiny, monkeypatch, environments=KEPT)
@@ -157,10 +197,10 @@ def test_a_run_with_kept_packages_is_resumed_with_them(tiny: Tiny, monkeypatch: 
     assert tiny.plan().kept is None
 
 
+@pytest.mark.usefixtures("finished")
 def test_newest_packages_that_fit_no_longer_are_not_told_as_no_newer_ones(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.run()
 
     def solved(needed: Any, given: Environment) -> Any:
         if given.channels[0].folder == tiny.channel:  # not one of kept packages
@@ -173,18 +213,14 @@ def test_newest_packages_that_fit_no_longer_are_not_told_as_no_newer_ones(
     assert (kept.newer, kept.unknown) == ((), "tool 2.0 needs zlib")
 
 
-def test_the_newest_packages_replace_those_of_an_unfinished_run(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(tiny, monkeypatch)
+@pytest.mark.usefixtures("unfinished")
+def test_the_newest_packages_replace_those_of_an_unfinished_run(tiny: Tiny) -> None:
     make_channel(tiny.channel, NEWER_TOOL)
     assert tiny.run(environments=NEWEST).ok
     assert "built with tool 2.0" in tiny.log_text()
 
 
-def test_a_run_with_nothing_to_build_does_not_finish_another_one(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_nothing_to_build_does_not_finish_another_one(tiny: Tiny) -> None:
     tiny.run(pythons=("3.12",))
     write(tiny.root / "recipe" / "build_py.sh", "exit 1")
     with pytest.raises(MegabuildError):
@@ -195,8 +231,8 @@ def test_a_run_with_nothing_to_build_does_not_finish_another_one(
     assert tiny.plan().kept is not None
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_run_whose_packages_exist_is_finished(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.run()
     model = tiny.root / "rehearsal" / "model" / "t1.c"
     text = model.read_text()
     model.write_text("broken\n")
@@ -218,10 +254,10 @@ def test_a_later_run_adds_pythons_to_kept_environments(tiny: Tiny) -> None:
     assert outlook.plan.kept.newer[0] == NewerPackage(name="python", kept="3.11.7", newest="3.11.9")
 
 
+@pytest.mark.usefixtures("finished")
 def test_nothing_is_prepared_for_kept_packages_but_wheels_of_pytorch(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.run()
     for pending, left in ((Pending(wheels=1), None), (Pending(wheels=1, sources=1),) * 2):
         monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel, pending=pending))
         assert tiny.plan(environments=KEPT).environment.pending == left
@@ -241,14 +277,14 @@ def test_environments_are_not_kept_if_the_recipe_names_its_channels(tiny: Tiny) 
         kept_environments.check_keepable(replace(plan, items=(named, *others)))
 
 
-def test_without_a_tree_there_is_nothing_to_resume(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(tiny, monkeypatch)
+@pytest.mark.usefixtures("unfinished")
+def test_without_a_tree_there_is_nothing_to_resume(tiny: Tiny) -> None:
     shutil.rmtree(tiny.options().state / "tree")
     assert tiny.plan().kept is None
 
 
-def test_a_vanished_package_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail(tiny, monkeypatch)
+@pytest.mark.usefixtures("unfinished")
+def test_a_vanished_package_is_named(tiny: Tiny) -> None:
     make_channel(tiny.channel, NEWER_TOOL)
     (package,) = tiny.channel.glob("linux-64/tool-1.0-*.conda")
     package.unlink()
@@ -267,10 +303,8 @@ def test_a_vanished_package_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
     assert "built with tool 2.0" in tiny.log_text()
 
 
-def test_another_file_of_the_same_name_is_no_kept_package(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(tiny, monkeypatch)
+@pytest.mark.usefixtures("unfinished")
+def test_another_file_of_the_same_name_is_no_kept_package(tiny: Tiny) -> None:
     shutil.rmtree(tiny.options().cache / "rattler")
     make_channel(tiny.channel, (("tool", "1.0", "0"),))  # with another date in it
     (package,) = tiny.channel.glob("linux-64/tool-1.0-*.conda")
@@ -279,11 +313,9 @@ def test_another_file_of_the_same_name_is_no_kept_package(
         tiny.plan(environments=KEPT)
 
 
+@pytest.mark.usefixtures("unfinished")
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "megabuild/environments"}', "\0\xff"])
-def test_a_damaged_record_is_named_with_a_way_out(
-    content: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(tiny, monkeypatch)
+def test_a_damaged_record_is_named_with_a_way_out(content: str, tiny: Tiny) -> None:
     path = tiny.options().state / environment_record.NAME
     path.write_text(content)
     with pytest.raises(IntegrityError) as error:
@@ -297,8 +329,8 @@ def test_a_damaged_record_is_named_with_a_way_out(
     assert environment_record.read(tiny.options().state) is not None
 
 
+@pytest.mark.usefixtures("finished")
 def test_a_link_in_place_of_the_record_is_not_followed(tiny: Tiny, tmp_path: Path) -> None:
-    tiny.run()
     path = tiny.options().state / environment_record.NAME
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
@@ -317,8 +349,8 @@ def test_environments_are_kept_only_of_a_run_with_the_same_provider(tiny: Tiny) 
     assert tiny.plan().kept is None
 
 
+@pytest.mark.usefixtures("finished")
 def test_environments_of_a_cross_build_are_not_kept_for_a_native_one(tiny: Tiny) -> None:
-    tiny.run()
     rewrite(tiny, cross_from="linux-aarch64", is_complete=False)
     with pytest.raises(UsageError, match="are of a build on linux-aarch64") as error:
         tiny.plan(environments=KEPT)
@@ -333,10 +365,8 @@ def test_environments_of_a_cross_build_are_not_kept_for_a_native_one(tiny: Tiny)
         find(replace(tiny.options(environments=KEPT), config=config))
 
 
-def test_a_recipe_that_needs_another_package_gets_the_newest(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(tiny, monkeypatch)
+@pytest.mark.usefixtures("unfinished")
+def test_a_recipe_that_needs_another_package_gets_the_newest(tiny: Tiny) -> None:
     make_channel(tiny.channel, (("further", "1.0", "0"),))
     recipe = tiny.root / "recipe" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("        - tool\n", "        - tool\n        - further\n"))
@@ -346,8 +376,8 @@ def test_a_recipe_that_needs_another_package_gets_the_newest(
     assert tiny.run().ok
 
 
+@pytest.mark.usefixtures("finished")
 def test_other_channels_are_named(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny.run()
     made = Environment(
         channels=(Channel.of_folder(tiny.channel), Channel.of_folder(tmp_path)), pythons=("3.12",)
     )
@@ -357,9 +387,9 @@ def test_other_channels_are_named(tiny: Tiny, tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
+def server(tiny: Tiny) -> Iterator[str]:
     """A server that asks for a password."""
-    with served(tmp_path) as host:
+    with served(tiny.channel.parent) as host:
         yield f"http://{USER}:{PASSWORD.replace('@', '%40')}@{host}/password/channel"
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -208,11 +209,15 @@ def _make(environment: Path, lock: Path, held: int) -> None:
 def _fill(environment: Path, lock: Path, held: int) -> None:
     """Make a virtual environment and install the lock into it; raises ProviderError."""
     failed = f"{environment.parent}: cannot set up the private environment:"
-    made = _run([sys.executable, "-I", "-m", "venv", str(environment)], held, os.environ)
+    wheel = _bundled_pip()
+    options = ["--without-pip"] if wheel else []
+    made = _run([sys.executable, "-I", "-m", "venv", *options, str(environment)], held, os.environ)
     if made.returncode:
         last = "\n".join(made.stdout.splitlines()[-8:])
         remedy = f"install venv; in Debian, run: {install_command('python3-venv')}"
         raise ProviderError(f"{failed}\n{last}", remedy)
+    if wheel:
+        _unpack(wheel, environment)
     pip = (str(environment / "bin" / "python"), "-I", "-m", "pip")
     # neither a user's target nor a user's constraint applies: the environment and the lock are megabuild's own
     settings = pip_settings.read(pip, os.environ)
@@ -223,6 +228,25 @@ def _fill(environment: Path, lock: Path, held: int) -> None:
     if sys.version_info.minor > _NEWEST and "Retrying (" not in done.stdout:
         remedy = f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
     raise ProviderError(f"{failed} {pip_output.explain(done.stdout)}", remedy)
+
+
+def _bundled_pip() -> Path | None:
+    """Return the wheel from which this Python's venv installs pip; None where it has another one, as in Debian's."""
+    found = importlib.util.find_spec("ensurepip")
+    if found is None or found.origin is None:
+        return None
+    wheels = sorted(Path(found.origin).with_name("_bundled").glob("pip-*.whl"))
+    return wheels[-1] if wheels else None
+
+
+def _unpack(wheel: Path, environment: Path) -> None:
+    """Unpack pip, which installs the lock and is then replaced by the lock's own.
+
+    venv would install and compile all of it: a quarter of the first start's CPU time.
+    """
+    (modules,) = environment.glob("lib/*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(modules)
 
 
 def _run(command: Sequence[str], held: int, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

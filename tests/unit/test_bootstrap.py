@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import importlib.util
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,7 @@ def run_with(
             environments.append(env)
         failed = failing in command
         if "venv" in command and not failed:
-            Path(command[-1]).mkdir(parents=True)
+            Path(command[-1], "lib", "python3", "site-packages").mkdir(parents=True)
         return subprocess.CompletedProcess(command, int(failed), output if failed else settings)
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -120,6 +122,31 @@ def test_settings_of_the_user_do_not_move_the_private_environment(
         "PIP_PROXY": "p",
     }
     assert (tmp_path / ".venv" / "run-1" / bootstrap.STAMP).exists()
+
+
+@pytest.mark.parametrize("bundled", [True, False])
+def test_pip_is_unpacked_where_python_has_its_wheel(
+    bundled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else venv installs it, as with Debian's Python."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        (tmp_path / ".venv/run-1/lib/python3/site-packages").mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "")
+
+    write(tmp_path / "ensurepip" / "__init__.py")
+    if bundled:
+        (tmp_path / "ensurepip" / "_bundled").mkdir()
+        with zipfile.ZipFile(tmp_path / "ensurepip/_bundled/pip-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("pip/__main__.py", "")
+    spec = importlib.util.spec_from_file_location("ensurepip", tmp_path / "ensurepip" / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(subprocess, "run", run)
+    bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
+    assert ("--without-pip" in commands[0]) == bundled
+    assert [path.name for path in tmp_path.glob(".venv/run-1/lib/*/*/pip/*")] == ["__main__.py"] * bundled
 
 
 RETRIES = "".join(

@@ -344,6 +344,33 @@ def test_a_survey_downloads_no_wheel_of_pytorch(
     assert downloaded == (set() if surveyed else set(environment.staging_source or ()))
 
 
+def test_a_rehearsal_downloads_no_triton(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wheel has 200 MB for each Python, and the miniature does not import it."""
+
+    def resolve(projects: Sequence[str], python: Interpreter, **_: object) -> lock.Lock:
+        asked.append(tuple(projects))
+        return lock.Lock(python=python.python, environment={}, wheels=())
+
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(lock, "resolve", resolve)
+    toolchain = Toolchain(cc="", cxx="", version="14.2.0", glibc="2.36", programs={}, libraries={}, digest="")
+    config = load(repository, "linux_64_cuda130")
+    made: list[LocalChannel] = []
+    for rehearsal in (False, True):
+        request = ProviderRequest(
+            config=config, planned=(), cache=tmp_path, report=lambda _: None, rehearsal=rehearsal
+        )
+        needs, pythons = ["triton ==3.7.1", "six"], {"3.12": _interpreter("3.12")}
+        made.append(
+            local_channel.make(request, needs, pythons, survey=True, toolchain=toolchain, only=("3.11",))
+        )
+    assert asked == [("six", "triton==3.7.1"), ("six",)]
+    assert [channel.stand_ins for channel in made] == [(), ("triton",)]
+    assert "triton 3.7.1 rehearsal" in {str(package.id) for package in made[1].packages}
+
+
 def test_a_cpu_package_is_never_made_from_a_cuda_wheel(site: Site, tmp_path: Path, repository: Path) -> None:
     _offer(site, tmp_path / "pip", {_torch("2.13.0"): CUDA})
     with pytest.raises(ProviderError, match=r"Python 3\.12: .*2\.13\.0.* CUDA 13\.0") as raised:

@@ -38,6 +38,7 @@ class Catalogue:
     programs: frozenset[str]
     companions: Mapping[str, str]
     stand_ins: Mapping[str, tuple[str, ...]]
+    only_in_builds: frozenset[str]
     nvidia: Mapping[str, NvidiaWheel]
     nvidia_toolkit: tuple[str, ...]
     debian_cuda: Mapping[str, tuple[str, ...]]
@@ -59,6 +60,11 @@ class Catalogue:
     def with_wheels(self, names: Iterable[str]) -> Catalogue:
         """Return a copy that lists `names` as wheels, too; they win if two conda names share a PyPI project."""
         return replace(self, wheels={**self.wheels, **dict.fromkeys(names, PythonWheel())})
+
+    def of_rehearsal(self) -> Catalogue:
+        """Return a copy without the wheels that a rehearsal replaces by stand-ins."""
+        kept = {name: wheel for name, wheel in self.wheels.items() if name not in self.only_in_builds}
+        return replace(self, wheels=kept)
 
 
 # msgspec's first inspection of a class is not thread-safe, and threads call `load`

@@ -150,6 +150,8 @@ def _describe(
     """Describe the packages of one side."""
     platform = side.platform
     catalogue = table.load()
+    if request.rehearsal:
+        catalogue = catalogue.of_rehearsal()
     asked = specs.parse(side.needs)
     needed = [name for name in side.interpreters if not only or name in only]
     own: list[LocalPackage] = []

@@ -68,25 +68,33 @@ class Compiler:
         (self.folder / "k.cu").write_text(KERNEL.format(condition=condition, number=number))
 
 
-@pytest.fixture
-def compiler(tmp_path: Path) -> Compiler:
+@pytest.fixture(scope="module")
+def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This machine's toolkit, tried once; skips the tests where it compiles nothing."""
     if shutil.which("ccache") is None:
         pytest.skip("ccache is not installed")
     found = next((path for path in Path("/usr/local").glob("cuda*/bin/nvcc") if path.is_file()), None)
     if found is None:
         pytest.skip("no CUDA toolkit in /usr/local")
-    toolkit = tmp_path / "toolkit"
-    toolkit.mkdir()
-    for part in found.parent.parent.iterdir():
-        if part.name in ("bin", "nvvm"):
-            shutil.copytree(part, toolkit / part.name, copy_function=os.link, symlinks=True)
-        else:
-            (toolkit / part.name).symlink_to(part)
-    compiler = Compiler(folder=tmp_path, nvcc=toolkit / "bin" / "nvcc")
-    compiler.source()
-    trial = subprocess.run([str(compiler.nvcc), *COMPILE], cwd=tmp_path, capture_output=True, text=True)
+    folder = tmp_path_factory.mktemp("trial")
+    Compiler(folder=folder, nvcc=found).source()
+    trial = subprocess.run([str(found), *COMPILE], cwd=folder, capture_output=True, text=True)
     if trial.returncode != 0:
         pytest.skip(f"nvcc compiles nothing here: {trial.stderr.strip()[-200:]}")
+    return found.parent.parent
+
+
+@pytest.fixture
+def compiler(toolkit: Path, tmp_path: Path) -> Compiler:
+    copy = tmp_path / "toolkit"
+    copy.mkdir()
+    for part in toolkit.iterdir():
+        if part.name in ("bin", "nvvm"):
+            shutil.copytree(part, copy / part.name, copy_function=os.link, symlinks=True)
+        else:
+            (copy / part.name).symlink_to(part)
+    compiler = Compiler(folder=tmp_path, nvcc=copy / "bin" / "nvcc")
+    compiler.source()
     return compiler
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,7 @@ def _command_in(line: str, *, has_prompts: bool) -> str:
     return _COMMENT.sub("", line).strip()
 
 
+@functools.cache
 def all_commands() -> dict[str, list[str]]:
     """Return each command with the names of the pages that show it."""
     found: dict[str, list[str]] = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import re
 import sys
+from collections.abc import Callable
 
 import pytest
 from pages import documented
@@ -29,17 +31,25 @@ def test_configs_are_written_again_without_a_change(own_checkout: Place) -> None
     assert own_checkout.run("git diff --cached --stat -- .ci_support").succeeded() == ""
 
 
-def test_a_plan_names_every_output_of_the_feedstock(checkout: Place) -> None:
-    plan = checkout.run(documented("python3 build-locally.py linux_64_cuda130 --plan")).text
+@pytest.fixture(scope="module")
+def planned(checkout: Place) -> Callable[[str], str]:
+    """Return the text of a plan, whose command is run once."""
+    return functools.cache(lambda command: checkout.run(command).text)
+
+
+def test_a_plan_names_every_output_of_the_feedstock(planned: Callable[[str], str]) -> None:
+    plan = planned(documented("python3 build-locally.py linux_64_cuda130 --plan"))
     for name in ("libtorch", "libtorch-cuda-linalg", "pytorch", "pytorch-gpu"):
         assert f"\n{name}-2.13.0-cuda130_mkl_" in plan
     for python in ("py310", "py311", "py312", "py313", "py314"):
         assert f"_{python}_" in plan
 
 
-def test_a_plan_has_pytorch_s_own_tests_or_says_that_they_are_left_out(checkout: Place) -> None:
+def test_a_plan_has_pytorch_s_own_tests_or_says_that_they_are_left_out(
+    checkout: Place, planned: Callable[[str], str]
+) -> None:
     command = documented("python3 build-locally.py linux_64_cuda130 --plan")
-    plan = checkout.run(command).text
+    plan = planned(command)
     assert re.search(r"PyTorch's own tests run for \d Pythons, about [\d.]+ CPU hours", plan)
     for python in ("py310", "py314"):
         assert f"\npytorch-tests-2.13.0-cuda130_mkl_{python}_" in plan
@@ -171,8 +181,8 @@ def test_a_wheel_config_finds_its_wheels_on_pypi(checkout: Place, command: str) 
         ),
     ],
 )
-def test_builds_of_hours_are_planned(checkout: Place, command: str) -> None:
-    assert "libtorch-2.13.0-cuda130_mkl_" in checkout.run(f"{command} --plan").text
+def test_builds_of_hours_are_planned(planned: Callable[[str], str], command: str) -> None:
+    assert "libtorch-2.13.0-cuda130_mkl_" in planned(f"{command} --plan")
 
 
 @pytest.mark.long  # half a minute each: every config is solved

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pages import REPOSITORY, documented
+from places import link_environment
 from product import Place, clone_with_changes, make_place
 
 #: A newcomer's machine has one Python, so nothing is swapped; tests/integration/test_rehearsal.py builds several.
@@ -32,7 +32,7 @@ def newcomer(checkout: Place, tmp_path_factory: pytest.TempPathFactory) -> Place
     clone_with_changes(REPOSITORY, folder / "with-changes")
     for path in (folder / "megabuild", folder / "with-changes"):
         assert (path / "build-locally.py").is_file()
-    shutil.copytree(checkout.folder / ".venv", folder / "with-changes" / ".venv", symlinks=True)
+    link_environment(checkout, folder / "with-changes")
     cache = Path(os.environ.get("MEGABUILD_CACHE") or Path.home() / ".cache" / "megabuild")
     cache.mkdir(parents=True, exist_ok=True)
     (place.home / ".cache").mkdir()

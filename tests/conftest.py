@@ -15,8 +15,8 @@ from command_line.run_command import Invocation
 if TYPE_CHECKING:
     from tiny import Tiny  # imported by the fixtures: with the engine, it takes a second
 
-#: The places of acceptance tests.
-pytest_plugins = ["places"]
+#: The places of acceptance tests, and the removal of fixtures' folders.
+pytest_plugins = ["places", "fixture_folders"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -344,10 +344,10 @@ def test_a_survey_downloads_no_wheel_of_pytorch(
     assert downloaded == (set() if surveyed else set(environment.staging_source or ()))
 
 
-def test_a_rehearsal_downloads_no_triton(
+def test_a_rehearsal_downloads_no_large_wheel_that_it_does_not_import(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its wheel has 200 MB for each Python, and the miniature does not import it."""
+    """Triton's has 200 MB for each Python, and SymPy 1,600 modules."""
 
     def resolve(projects: Sequence[str], python: Interpreter, **_: object) -> lock.Lock:
         asked.append(tuple(projects))
@@ -362,13 +362,14 @@ def test_a_rehearsal_downloads_no_triton(
         request = ProviderRequest(
             config=config, planned=(), cache=tmp_path, report=lambda _: None, rehearsal=rehearsal
         )
-        needs, pythons = ["triton ==3.7.1", "six"], {"3.12": _interpreter("3.12")}
+        needs, pythons = ["triton ==3.7.1", "six", "sympy >=1.13.3"], {"3.12": _interpreter("3.12")}
         made.append(
             local_channel.make(request, needs, pythons, survey=True, toolchain=toolchain, only=("3.11",))
         )
-    assert asked == [("six", "triton==3.7.1"), ("six",)]
-    assert [channel.stand_ins for channel in made] == [(), ("triton",)]
-    assert "triton 3.7.1 rehearsal" in {str(package.id) for package in made[1].packages}
+    assert asked == [("six", "sympy>=1.13.3", "triton==3.7.1"), ("six",)]
+    assert [channel.stand_ins for channel in made] == [(), ("sympy", "triton")]
+    names = {str(package.id) for package in made[1].packages}
+    assert {"sympy 1.13.3 rehearsal", "triton 3.7.1 rehearsal"} <= names
 
 
 def test_a_cpu_package_is_never_made_from_a_cuda_wheel(site: Site, tmp_path: Path, repository: Path) -> None:

@@ -97,7 +97,8 @@ def _installed(folder: Path, requirement: str) -> Place:
             # a pip of its own comes with the program, which requires one
             subprocess.run([str(BASE_PYTHON), "-m", "venv", "--without-pip", str(environment)], check=True)
             pip = [str(BASE_PYTHON), "-m", "pip", "--disable-pip-version-check", "--python", str(environment)]
-            subprocess.run([*pip, "install", "-q", requirement], check=True)
+            # Python compiles the modules that the tests import
+            subprocess.run([*pip, "install", "-q", "--no-compile", requirement], check=True)
             add_program(place.programs, "megabuild", environment / "bin" / "megabuild")
             empty.mkdir()
     return replace(place, folder=empty)

@@ -16,7 +16,7 @@ from conda_wheels.simple_index import IndexedWheel
 from conda_wheels.wheels_report import WheelIndex, WheelResult
 from groundwork import files, wheel_file
 from groundwork.damage import reading_archive
-from groundwork.errors import ProviderError
+from groundwork.errors import BuildError, ProviderError
 from groundwork.keys import Key
 from groundwork.machine import machine_platform
 from groundwork.progress import Notes
@@ -178,17 +178,29 @@ def wheel_inputs(
 
 
 def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
-    """Return the Debian root that PyTorch was compiled in, if it still exists; it has libraries that no package has."""
+    """Return the Debian root that PyTorch was compiled in, which has libraries that no package has.
+
+    None if it is gone, but this machine may have these libraries itself.
+
+    Raises BuildError: It is gone, and its libraries are for another platform than this machine's.
+    """
     if package.project != TORCH or "_debian" not in request.config:
         return None
     platforms = Platforms(build=machine_platform(), target=package.subdir)
+    found: DebianRoot | None = None
+    reason = "it was deleted, or another release of megabuild makes another one"
     try:
         foreign = Foreign.of(platforms)
-        return debian_root.find(request.cache / "debian", cuda=package.cuda is not None, foreign=foreign)
-    except (
-        ProviderError
-    ):  # no mirror is configured, or no root of this machine has libraries for the platform
-        return None
+        found = debian_root.find(request.cache / "debian", cuda=package.cuda is not None, foreign=foreign)
+    except ProviderError as error:  # no mirror is configured, or no root of this machine has libraries for the platform
+        reason = error.message
+    if found is None and platforms.is_cross:
+        raise BuildError(
+            f"{package.path.name}: the Debian root with libraries for its wheel is missing: {reason}",
+            f"run again: build-locally.py {request.config} (finished packages are kept),"
+            f" or make the wheel on a {package.subdir} machine",
+        )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

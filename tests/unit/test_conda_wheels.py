@@ -273,7 +273,13 @@ def test_libraries_come_from_the_debian_root_for_the_packages_platform(
     request = Request(
         output=tmp_path, config="linux_x_cpu_debian", pythons=(), names=(), cache=tmp_path, date=0
     )
-    make_wheels._root(request, replace(BUILT, path=tmp_path / subdir / "torch.conda"))
+    package = replace(BUILT, path=tmp_path / subdir / "torch.conda")
+    if machine == subdir:
+        assert make_wheels._root(request, package) is None, "this machine may have the libraries"
+    else:
+        with pytest.raises(BuildError, match=r"torch\.conda: the Debian root .* is missing") as missing:
+            make_wheels._root(request, package)
+        assert "build-locally.py linux_x_cpu_debian" in missing.value.remedy
     if triplet is None:  # no root of this machine has libraries for it
         assert asked == []
     else:

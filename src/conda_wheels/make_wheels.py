@@ -192,7 +192,9 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
     try:
         foreign = Foreign.of(platforms)
         found = debian_root.find(request.cache / "debian", cuda=package.cuda is not None, foreign=foreign)
-    except ProviderError as error:  # no mirror is configured, or no root of this machine has libraries for the platform
+    except (
+        ProviderError
+    ) as error:  # no mirror is configured, or no root of this machine has libraries for the platform
         reason = error.message
     if found is None and platforms.is_cross:
         raise BuildError(

@@ -47,7 +47,7 @@ from megabuild.plan.run_choices import PygMode
 from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian import root as debian_root
-from megabuild.providers.debian.foreign import UNPACKED
+from megabuild.providers.debian.foreign import UNPACKED, Foreign
 from megabuild.providers.debian.provider import keys_of_root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Environment
@@ -163,6 +163,10 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "patches": {"written": {"recipe/patches/for-all.patch": "x"}},
             "patches: a changed one": {"written": {"recipe/patches/base.patch": "2"}},
             "patches: of the source": {"written": {"recipe/patches/official/one.patch": "x"}},
+            "patches: of the source, with the name of another": {
+                "written": {"recipe/patches/official/base.patch": "x"}
+            },
+            "patches: a changed one for all, with this name": {"written": {"recipe/patches/base.patch": "3"}},
             "source_tree": {"written": {"source/a.cpp": "int b;"}},
         },
     )
@@ -269,22 +273,34 @@ def local(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
 
 def channel(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     def make(*packages: LocalPackage, more: tuple[LocalPackage, ...] = ()) -> Key:
-        keys = package_store._keys([LOCAL, *more]).values()
-        return package_store.ChannelKey(packages=sorted(keys))
+        return package_store._channel_key(
+            [replace(LOCAL, build="0"), *(replace(one, build="0") for one in more)]
+        )
 
-    return Case(make, {"packages": {"more": (replace(LOCAL, name="b"),)}})
+    changes = {"packages": {"more": (replace(LOCAL, name="b"),)}}
+    return Case(
+        make, {**changes, "packages: of another platform": {"more": (replace(LOCAL, platform="noarch"),)}}
+    )
+
+
+ARM = Foreign(arch="arm64", native="amd64", triplet="aarch64-linux-gnu")
 
 
 def debian(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     def make(
-        *, cuda: bool = False, machine: str = "x86_64", mirror: str = "deb a", **constants: object
+        *,
+        cuda: bool = False,
+        machine: str = "x86_64",
+        mirror: str = "deb a",
+        foreign: Foreign | None = None,
+        **constants: object,
     ) -> Key:
         with pytest.MonkeyPatch.context() as changed:
             changed.setattr(debian_root, "apt", SimpleNamespace(debian_lines=lambda *_: [mirror]))
             changed.setattr(debian_root, "platform", SimpleNamespace(machine=lambda: machine))
             for name, value in constants.items():
                 changed.setattr(debian_root, name, value)
-            return debian_root.root_inputs(cuda=cuda)
+            return debian_root.root_inputs(cuda=cuda, foreign=foreign)
 
     return Case(
         make,
@@ -293,6 +309,7 @@ def debian(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "suite": {"SUITE": "forky"},
             "source": {"SOURCE": "other"},
             "machine": {"machine": "aarch64"},
+            "machine: with another one's files": {"foreign": ARM},
             "packages": {"cuda": True},
             "mirrors": {"mirror": "deb b"},
         },
@@ -771,6 +788,45 @@ def test_wheels_of_pytorch_have_a_folder_for_each_version_and_accelerator() -> N
     others = [replace(config, torch_version="2.0.0"), load(ROOT.parents[2], "linux_64_cuda132_wheel")]
     others += [replace(others[1], torch_version="2.0.0")]
     assert len({torch_wheels.folder(one, Path("/cache")) for one in (config, *others)}) == 4
+
+
+def test_a_wheel_of_pytorch_takes_the_place_of_another_one_with_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index may have a wheel built again under the same name."""
+    monkeypatch.setattr(torch_wheels.download, "download", lambda *_, **__: None)  # type: ignore[attr-defined]
+    config = load(ROOT.parents[2], "linux_64_cpu_wheel")
+    for digit in ("1", "2"):
+        wheel = replace(WHEEL, sha256=digit * 64)
+        write(wheel.path(tmp_path / "wheels"), digit)
+        wheels = torch_wheels.TorchWheels(locks={"3.12": replace(LOCK, wheels=(wheel,))}, left_out={})
+        torch_wheels.fetch(config, wheels, ["3.12"], cache=tmp_path, report=lambda _: None)
+        (linked,) = torch_wheels.folder(config, tmp_path).rglob("*.whl")
+        assert linked.read_text() == digit
+
+
+def test_wheels_of_several_pythons_are_those_of_their_content() -> None:
+    rebuilt = replace(WHEEL, sha256="2" * 64)
+    locks = [replace(LOCK, wheels=(WHEEL,)), replace(LOCK, wheels=(WHEEL, rebuilt))]
+    assert lock.wheels_of(locks) == [WHEEL, rebuilt]
+
+
+def test_a_channel_of_two_platforms_has_packages_of_one_name_for_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(_: object, side: local_channel.Side, **__: object) -> Any:
+        made = replace(LOCAL, build="0", platform=side.platform)
+        return SimpleNamespace(packages=[made], wheels=[], stand_ins=set(), by_name=())
+
+    monkeypatch.setattr(local_channel, "_describe", describe)
+    platforms = ("linux-aarch64", "linux-64")
+    request = SimpleNamespace(
+        cache=tmp_path, config=SimpleNamespace(platforms=SimpleNamespace(subdirs=platforms))
+    )
+    sides = [SimpleNamespace(platform=platform, toolchain=None) for platform in platforms]
+    made = local_channel.make_of_sides(cast(Any, request), cast(Any, sides), survey=True)
+    assert [package.platform for package in made.packages] == [*platforms]
+    assert [package.platform for package in made.missing] == [*platforms]
 
 
 def test_trees_in_different_places_are_different() -> None:

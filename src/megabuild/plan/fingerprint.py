@@ -187,7 +187,11 @@ def _place(options: Options, isolation: Isolation | IsolationError) -> str:
 def _patches(folder: Path, source: str) -> dict[str, str]:
     """Return the hashes of the patches for all sources, and for one."""
     paths = [*sorted(folder.glob("*.patch")), *sorted(folder.glob(f"{source}/*"))]
-    return {path.name: sha256(path)[:16] for path in paths if path.is_file()}
+    found: dict[str, str] = {}
+    for path in filter(Path.is_file, paths):
+        name = path.name if path.name not in found else f"{source}/{path.name}"
+        found[name] = sha256(path)[:16]
+    return found
 
 
 def _source_tree(options: Options, environment: Environment) -> str:

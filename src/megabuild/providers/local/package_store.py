@@ -132,8 +132,13 @@ def _keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
     return {package.id.file_name: package.key for package in packages}
 
 
+def _channel_key(packages: Iterable[LocalPackage]) -> ChannelKey:
+    # not by file name: two platforms may have packages of one name
+    return ChannelKey(packages=sorted({package.key for package in packages}))
+
+
 def _channel_name(packages: Iterable[LocalPackage]) -> str:
-    return ChannelKey(packages=sorted(_keys(packages).values())).digest[:16]
+    return _channel_key(packages).digest[:16]
 
 
 def planned(folder: Path, packages: Sequence[LocalPackage], subdirs: Sequence[str]) -> Path:

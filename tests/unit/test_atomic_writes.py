@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,12 +26,13 @@ from groundwork.network.cache import Cache
 from groundwork.network.index import Configured
 from groundwork.redact import Mask
 from megabuild import environments
-from megabuild.engine import output_folder, reproducible
+from megabuild.engine import output_folder, reproducible, worker
 from megabuild.isolation.base import Host
 from megabuild.plan import environment_record, last_run, tree_reuse, work_record
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.providers.local import package_store
 from megabuild.run import failure_shell
+from megabuild.run.log_archive import LogArchive
 from megabuild.run.logfile import LogFile
 from megabuild.run.summary import Summary
 from megabuild.status import record
@@ -38,6 +40,7 @@ from megabuild.store import published
 from megabuild.timeline import page
 from pin_audit import audit_report, snapshots
 from pin_audit.repositories import Clone
+from tree_inputs import record as tree_record
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -166,6 +169,23 @@ def page_of_runs(folder: Path) -> None:
     page.write_page([], folder / "page.md", 0.0)
 
 
+def outcome_of_a_worker(folder: Path) -> None:
+    """Of one that was killed there is none."""
+    job = write(folder / "job.json", json.dumps({"env": {}, "tests": [], "test": False}))
+    worker.main([str(job), str(folder / "outcome.json")])
+
+
+def archive_of_logs(folder: Path) -> None:
+    logs = LogArchive(folder, [])
+    write(folder / "logs/crash-1.txt")
+    logs.write(["x: done"])
+
+
+def inputs_of_a_tree(folder: Path) -> None:
+    made = tree_record.Record(files={}, folders={}, checks=tree_record.Checks())
+    tree_record.write(folder / tree_record.COMPLETE, made)
+
+
 def linked(folder: Path) -> None:
     files.link(folder / "page.md", folder / "target")
 
@@ -207,6 +227,9 @@ WRITERS: dict[Callable[[Path], None], str] = {
     log_of_ninja: ".ninja_log",
     packages_of_environments: environment_record.NAME,
     page_of_runs: "page.md",
+    outcome_of_a_worker: "outcome.json",
+    archive_of_logs: "logs/",
+    inputs_of_a_tree: tree_record.COMPLETE,
     linked: "target",
     copied: "target",
     moved: "target",

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -286,23 +287,40 @@ def test_libraries_come_from_the_debian_root_for_the_packages_platform(
         assert [foreign.triplet if foreign else "" for foreign in asked] == [triplet]
 
 
+@pytest.mark.parametrize("cuda", [None, "13.0"])
+def test_libraries_come_from_the_debian_root_for_the_packages_accelerator(
+    cuda: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(make_wheels, "machine_platform", lambda: "linux-64")
+    monkeypatch.setattr(debian_root, "find", lambda cache, *, cuda, foreign: asked.append(cuda))
+    request = Request(output=tmp_path, config="x_debian", pythons=(), names=(), cache=tmp_path, date=0)
+    make_wheels._root(request, replace(BUILT, path=tmp_path / "linux-64/torch.conda", cuda=cuda))
+    assert asked == [cuda is not None]
+
+
+def indexed(sha256: str, **changes: str) -> IndexedWheel:
+    values: dict[str, Any] = {"project": "torch_scatter", "python": "3.12", "package": "p", **changes}
+    return IndexedWheel(
+        name="a.whl", version="1", inputs="i", size=1, sha256=sha256, requires_python="", **values
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("other", ["project", "python"])
 def test_a_wheel_replaces_that_of_its_project_and_python_alone(other: str) -> None:
-    def indexed(sha256: str, **changes: str) -> IndexedWheel:
-        values: dict[str, Any] = {"project": "torch_scatter", "python": "3.12", **changes}
-        return IndexedWheel(
-            name="a.whl",
-            version="1",
-            package="p",
-            inputs="i",
-            size=1,
-            sha256=sha256,
-            requires_python="",
-            **values,
-        )
-
     kept = indexed("kept", **{other: "another"})
     new = indexed("new")
     wheels = {indexed("former"): Path("former"), kept: Path("kept")}
     make_wheels._replace_wheel(wheels, new, Path("new"))
     assert wheels == {kept: Path("kept"), new: Path("new")}
+
+
+def test_wheels_of_packages_that_are_published_no_longer_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = {"a.conda": SimpleNamespace(sha256="of a")}
+    monkeypatch.setattr(make_wheels.published, "records", lambda _: records)  # type: ignore[attr-defined]
+    kept, gone = indexed("kept", package="of a"), indexed("gone", package="of its former build")
+    assert make_wheels._still_published([kept, gone], tmp_path, tmp_path) == {
+        kept: tmp_path / simple_index.SIMPLE / kept.place
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from stop_at_write import Stopped
 
+from groundwork import job_pool
 from groundwork.job_pool import JobPool, PoolBudget, PoolMember, jobserver
 
 
@@ -132,6 +134,38 @@ def test_tokens_of_killed_programs_come_back(pool: JobPool) -> None:
     member.give()  # a faulty program puts back more than it took
     member.refill()
     assert take_all(member) == 1
+
+
+def test_jobs_are_counted_with_the_lock(pool: JobPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another build may have changed the record while this one waited for the lock."""
+    member = pool.join("a", is_fixed=False)
+
+    def wait(*_: object) -> None:
+        (member.folder / "granted.json").write_text('{"a": 7}\n')
+
+    monkeypatch.setattr(fcntl, "flock", wait)
+    assert member.halve() == 3
+
+
+def test_tokens_and_their_record_change_together(pool: JobPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[bool] = []
+    put = job_pool._put
+
+    def look_and_put(pipe: int, tokens: int) -> None:
+        with (member.folder / "granted.json").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(False)
+            except BlockingIOError:
+                held.append(True)
+        put(pipe, tokens)
+
+    member = pool.join("a", is_fixed=False)
+    monkeypatch.setattr(job_pool, "_put", look_and_put)
+    take_all(member)
+    pool.balance()
+    member.refill()
+    assert held == [True, True]
 
 
 def test_a_fixed_share_is_never_lent(pool: JobPool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,6 +242,28 @@ def test_a_download_of_another_content_does_not_stay(tmp_path: Path, monkeypatch
         offered.write_text("bad")
     fetch(here)
     assert not wheel.path(here).exists()
+
+
+def test_wheels_of_one_name_are_downloaded_to_a_file_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are downloaded at the same time."""
+    wheels = [locked(write(tmp_path / text / "torch-1.whl", text)) for text in ("one", "two")]
+    listed = []
+    for wheel, text in zip(wheels, ("one", "two"), strict=True):
+        url = (tmp_path / text / "torch-1.whl").as_uri()
+        listed.append(SimpleNamespace(name=wheel.file_name, sha256=wheel.sha256, url=url))
+    monkeypatch.setattr(download, "offered", lambda *_: (listed, []))
+    both = threading.Barrier(2)
+    real = shutil.copyfile
+
+    def copy(source: Path, target: Path) -> None:
+        real(source, target)
+        both.wait(10)
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+    download.download(wheels, tmp_path / "wheels", lambda _: None)
+    assert [wheel.path(tmp_path / "wheels").read_text() for wheel in wheels] == ["one", "two"]
 
 
 @pytest.mark.parametrize("content", ["good", "bad"])

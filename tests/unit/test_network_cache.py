@@ -25,6 +25,13 @@ class Question(Key):
     name: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class OtherQuestion(Key):
+    """The key of an answer of another kind, with the same field."""
+
+    name: str
+
+
 def entries(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
@@ -64,6 +71,13 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, spoil: object) -> None:
     assert kept(cache, "key") is None
     keep(cache, "key", b"data")
     assert kept(cache, "key") == b"data"
+
+
+def test_answers_of_two_kinds_have_an_entry_each(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for key in (Question(name="a"), OtherQuestion(name="a")):
+        data = type(key).__name__.encode()
+        assert cache.cached(key, 60.0, lambda data=data: data).data == data
 
 
 def test_a_key_cannot_name_a_path(tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -39,7 +41,7 @@ from command_line.member_request import (
 from command_line.run_command import Invocation
 from command_line.side_by_side import Member, build_side_by_side
 from groundwork.interrupts import parse_deadline, stop_on_signals
-from groundwork.job_pool import PoolMember
+from groundwork.job_pool import JobPool, PoolMember
 from groundwork.option_fields import fill, option_fields
 from groundwork.result import Result
 from megabuild.configs.provider_name import ProviderName
@@ -47,6 +49,7 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import EnvironmentChoice, PygMode, RunChoices
 from megabuild.run.arrangement import Arrangement
+from megabuild.status import record
 
 #: The stub: notes its start and end in files, and ends as the config's file says.
 STUB = """
@@ -189,6 +192,32 @@ def test_a_config_starts_while_the_one_before_in_its_group_tests_its_packages(bu
     ends = builds.build(["a", "a2"], ["b"], places=1)
     assert builds.codes(ends) == {"a": 0, "a2": 0, "b": 0}
     assert builds.notes()[:2] == ["start a", "start a2"]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["", "of another run"])
+def test_a_config_has_only_tests_left_if_the_record_is_of_its_run(own: bool, tmp_path: Path) -> None:
+    """Until a process has planned, its folder has the record of the run before."""
+    this = psutil.Process()
+    record.write(
+        tmp_path,
+        record.RunRecord(
+            config="a", status=record.RunStatus.BUILDING, only_tests_left=True, pid=this.pid,
+            process_began=this.create_time(), host=socket.gethostname(),
+        ),
+    )  # fmt: skip
+    member = SimpleNamespace(state=tmp_path)
+    running = cast(Any, SimpleNamespace(member=member, pid=this.pid if own else this.pid + 1))
+    assert side_by_side._has_only_tests_left(running) is own
+    assert (side_by_side._work_of(running) == "building") is own
+
+
+def test_jobs_are_shared_out_while_configs_are_built(builds: Builds, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[bool] = []
+    monkeypatch.setattr(JobPool, "balance", lambda _: shared.append(True))
+    builds.plan("a")
+    builds.plan("b")
+    builds.build(["a"], ["b"])
+    assert shared
 
 
 @pytest.mark.parametrize("names", [("a", "fixed"), ("fixed", "a")])

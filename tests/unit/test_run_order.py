@@ -588,11 +588,12 @@ def test_the_folder_of_tests_is_empty_before_the_tasks_and_kept_after_an_error(
             raise error
 
     monkeypatch.setattr(driver, "Graph", lambda *_, **__: SimpleNamespace(run=run_graph))
+    monkeypatch.setattr(published, "await_tests", lambda channel, awaited: done.append(awaited))
     options = SimpleNamespace(state=tmp_path, packages=tmp_path / "packages", keep_going=False)
     plan = SimpleNamespace(options=options)
     run = SimpleNamespace(
-        _plan=plan, _progress=SimpleNamespace(plan=plan, awaited_tests={}), _estimate=None, status=None, _log=None,
-        _failed={},
+        _plan=plan, _progress=SimpleNamespace(plan=plan, awaited_tests="awaited"), _estimate=None, status=None,
+        _log=None, _failed={},
         _torch_works=lambda _: [], _extension_works=lambda _: [], _done_tasks=set, _publish=None, _inbox=None,
         _tick=None, _shelf=SimpleNamespace(drop_rejected=lambda: done.append("dropped")),
     )  # fmt: skip
@@ -601,7 +602,7 @@ def test_the_folder_of_tests_is_empty_before_the_tasks_and_kept_after_an_error(
     else:
         with pytest.raises(type(error)):
             Driver._run_tasks(cast(Any, run), cast(Any, None))
-    assert done == ["graph", "dropped"]
+    assert done == ["awaited", "graph", "dropped"]
     assert made.exists() == (error is not None)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from calling import exit_code as call
 from slim_world import HOSTILE, SITE, environment, install, tree, wrong_in_records
-from stop_at_write import every_stop
+from stop_at_write import every_stop, watched
 
 from command_line.run_command import Invocation
 from gpu_tools.slim import backup, commands
@@ -239,6 +239,18 @@ def test_killed_at_any_moment_it_loads_and_comes_back(
         if (env / BACKUP).is_dir():
             assert slim("--undo") == 0
         assert tree(env) == before, f"killed at change {at} of {count}"
+
+
+def test_a_library_is_always_there_and_a_manifest_on_the_disk_names_it_first(env: Path, slim: Any) -> None:
+    """Running programs load it meanwhile, and a power cut may empty files that were not flushed."""
+    with watched(env) as calls:
+        assert slim("--apply", "--no-check") == 0
+    original = f"{BACKUP}/originals/{TORCH}"
+    flushed = calls.index(f"fsync {BACKUP}/manifest.json")
+    changes = [number for number, call in enumerate(calls) if f"{BACKUP}/originals/" in call]
+    assert flushed < min(changes)
+    assert calls.index(f"link {original}") < calls.index(f"rename {TORCH}")
+    assert f"rename {original}" not in calls
 
 
 @pytest.mark.parametrize("what", ["--apply", "--undo"])

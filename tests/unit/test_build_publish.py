@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from package_files import rot
+from stop_at_write import watched
 from tiny import make_package
 
 from groundwork import files
@@ -54,6 +55,24 @@ def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(
     assert files.sha256(channel / record.path) == record.sha256
     repodata = json.loads((channel / "linux-64" / "repodata.json").read_text())
     assert list(repodata["packages.conda"]) == [PLANNED.file_name]
+
+
+def test_a_former_build_is_that_of_a_package_with_the_same_python_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"pytorch-2.13.0-cpu_py{python}_h{build}_0.conda" for python in ("312", "313") for build in "12"]
+    names += [f"libtorch-2.13.0-cpu_h{build}_0.conda" for build in "12"]
+    monkeypatch.setattr(published, "records", lambda _: dict.fromkeys(names))
+    assert published.current_names(tmp_path, names[1:2]) == names[1:]
+    assert published.current_names(tmp_path, [names[1], names[-1]]) == [*names[1:4], names[-1]]
+
+
+def test_a_package_leaves_the_records_before_the_disk(tmp_path: Path) -> None:
+    channel, record = publish(tmp_path, "a")
+    rot(channel / record.path)
+    with watched(channel) as calls:
+        published.repair(channel, "linux-64")
+    assert calls.index(f"rename {published.RECORDS}") < calls.index(f"remove {record.path}")
 
 
 def test_a_package_is_on_the_disk_before_it_has_a_record(

@@ -19,6 +19,7 @@ from small_files import write
 from stop_at_write import every_stop
 from tiny import ROOT, Made, Tiny, build_with, make_channel, provider
 
+from groundwork import files
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
 from groundwork.errors import (
@@ -473,6 +474,29 @@ def test_a_channel_of_this_machine_is_kept_with_its_programs_only(tmp_path: Path
     shutil.rmtree(moved)
     with pytest.raises(VanishedError, match=r"numpy 2\.3\.0"):
         keep_channels(record, given, place(tmp_path))
+
+
+def test_each_channel_keeps_its_own_packages(tmp_path: Path) -> None:
+    """Channels of higher priority hide packages of the others."""
+    channels = []
+    packages = []
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        path = write(folder / f"linux-64/{name}-1-0.conda", name)
+        channels.append(Channel.of_folder(folder))
+        made = RecordedPackage(
+            name=name, version="1", build="0", sha256=files.sha256(path), file_name=path.name, subdir="linux-64",
+            url="", channel=channels[-1].address, entry={},
+        )  # fmt: skip
+        packages.append(made)
+    recorded = [RecordedChannel(address=one.address, folder=None, this_machine=False) for one in channels]
+    record = EnvironmentRecord(
+        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={},
+        packages=tuple(packages), channels=tuple(recorded),
+    )  # fmt: skip
+    kept = keep_channels(record, Environment(channels=tuple(channels), pythons=()), place(tmp_path))
+    names = [[path.name for path in cast(Path, one.folder).rglob("*.conda")] for one in kept]
+    assert names == [["a-1-0.conda"], ["b-1-0.conda"]]
 
 
 def test_packages_that_fit_no_index_are_named(tmp_path: Path) -> None:

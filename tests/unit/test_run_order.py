@@ -45,8 +45,10 @@ from megabuild.run import (
     store_transfer,
 )
 from megabuild.run.attempt import Attempt
+from megabuild.run.build_output import BuildStep, StepKind
 from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
+from megabuild.run.package_build import PackageBuild
 from megabuild.run.package_test import package_test
 from megabuild.run.session import execute
 from megabuild.run.shelf import Shelf
@@ -295,6 +297,17 @@ def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: 
         result = build.work.run(1, threading.Event())
     assert isinstance(result.error, MegabuildError)
     assert [path.name for path in output_folder.staging_caches(state / "out")] == ["staging_1"]
+
+
+def test_a_staging_is_sealed_before_packages_are_made_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed while it packs need not compile again."""
+    done: list[str] = []
+    monkeypatch.setattr(output_folder, "seal_stagings", lambda _: done.append("seal"))
+    row = SimpleNamespace(phase=lambda text, level: done.append(text))
+    build = SimpleNamespace(_attempt=SimpleNamespace(row=row), _out=None)
+    step = BuildStep(kind=StepKind.PACKAGE, package="libtorch")
+    PackageBuild._show(cast(Any, build), step)
+    assert done == ["seal", "libtorch: build script"]
 
 
 def refused(swaps: list[BaseException | None], uses: list[TreeUse]) -> Callable[..., TaskResult]:

@@ -39,6 +39,7 @@ from megabuild.run import (
     driver,
     extension,
     failure_shell,
+    package_build,
     preflight,
     pytorch,
     session,
@@ -308,6 +309,25 @@ def test_a_staging_is_sealed_before_packages_are_made_from_it(monkeypatch: pytes
     step = BuildStep(kind=StepKind.PACKAGE, package="libtorch")
     PackageBuild._show(cast(Any, build), step)
     assert done == ["seal", "libtorch: build script"]
+
+
+@pytest.mark.parametrize(
+    ("untested", "ok", "finished"),
+    [("", True, ["b"]), ("", False, ["b"]), ("no emulator", True, ["a", "b"]), ("no emulator", False, ["b"])],
+)
+def test_a_package_is_finished_if_it_has_passed_its_tests(
+    untested: str, ok: bool, finished: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others stay in the folder of a build: they need a package that was not built, or are of another run."""
+    for name in ("a", "b", "elsewhere"):
+        make_package(tmp_path / "out/linux-64", name, "1", "0")
+    planned = {f"{name}-1-0.conda": SimpleNamespace(name=name, python=None) for name in ("a", "b")}
+    monkeypatch.setattr(package_build, "finish", lambda attempt, package, *_: package.name)
+    run = SimpleNamespace(plan=SimpleNamespace(untested=untested))
+    attempt = SimpleNamespace(run=run, state=tmp_path, row=SimpleNamespace(phase=lambda _: None))
+    build = SimpleNamespace(_attempt=attempt, _out=tmp_path / "out", missing=planned)
+    outcome = SimpleNamespace(ok=ok, passed=["b-1-0.conda", "elsewhere-1-0.conda"])
+    assert PackageBuild.finish(cast(Any, build), cast(Any, outcome)) == finished
 
 
 def refused(swaps: list[BaseException | None], uses: list[TreeUse]) -> Callable[..., TaskResult]:

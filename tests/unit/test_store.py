@@ -141,6 +141,15 @@ def test_a_silent_store_is_asked_once(silent: Store, monkeypatch: pytest.MonkeyP
             again.find("b")
 
 
+def test_another_store_than_a_silent_one_is_asked(
+    here: Store, content: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_silent", {"https://silent.example"})
+    for _ in here.put("a", content):
+        pass
+    assert here.find("a") is not None
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_waiting_for_a_silent_store_is_interrupted(silent: Store, number: signal.Signals) -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), number)).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -67,32 +68,50 @@ def finished(state: Path, name: str, fingerprint: Fingerprint) -> None:
     output_folder.seal_stagings(state / "out")
 
 
-def test_a_tree_that_is_being_fetched_never_has_another_staging(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed anywhere, the next run takes nothing for finished, or the whole of what was fetched."""
-    former, new = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
-    finished(tmp_path / "here", "former", former)
-    finished(tmp_path / "other", "new", new)
-    stagings = output_folder.staging_caches(tmp_path / "other/out")
+def fetched(
+    folder: Path, made: Fingerprint, monkeypatch: pytest.MonkeyPatch, *, wanted: Fingerprint
+) -> Callable[[Path], None]:
+    """Store a finished tree, and return a function that fetches it into a state folder for a plan."""
+    finished(folder / "other", "new", made)
+    stagings = output_folder.staging_caches(folder / "other/out")
     folders = {f"stagings/{path.name}": path for path in stagings}
-    tree_archive.pack({"tree": tmp_path / "other/tree", **folders}, tmp_path / "packed")
-    store = server.Store(str(tmp_path / "store"), writes=True)
-    for _ in store.put("key", tmp_path / "packed"):
+    tree_archive.pack({"tree": folder / "other/tree", **folders}, folder / "packed")
+    store = server.Store(str(folder / "store"), writes=True)
+    for _ in store.put("key", folder / "packed"):
         pass
     stored = store_lookup.Stored(staging=store.find("key"))
     monkeypatch.setattr(Progress, "read", lambda plan: SimpleNamespace(needs_staging=True))
 
     def fetch(state: Path) -> None:
         options = SimpleNamespace(state=state)
-        plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options, staging=new)
+        plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options, staging=wanted)
         progress = cast(Any, SimpleNamespace(plan=plan, stored=stored, existing=frozenset()))
         store_transfer.fetch(progress, {server.STORE: store.address}, Status("x", state))
 
+    return fetch
+
+
+def test_a_tree_of_other_inputs_is_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    former, wanted = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
+    finished(tmp_path / "here", "former", former)
+    fetch = fetched(tmp_path, Fingerprint(source={"recipe": "3"}), monkeypatch, wanted=wanted)
+    fetch(tmp_path / "here")
+    assert tree_reuse.read(tmp_path / "here/tree") == former
+    assert (tmp_path / "here/out/build_cache/staging_1/prefix/former").exists()
+
+
+def test_a_tree_that_is_being_fetched_never_has_another_staging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed anywhere, the next run takes nothing for finished, or the whole of what was fetched."""
+    former, new = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
+    finished(tmp_path / "here", "former", former)
+    fetch = fetched(tmp_path, new, monkeypatch, wanted=new)
     for state in every_stop(tmp_path / "here", fetch):
-        if tree_reuse.decide(state / "tree", state / "out", new).use is TreeUse.REUSE:
-            assert (state / "tree/build/new").exists()
-            assert (state / "out/build_cache/staging_1/prefix/new").exists()
+        for fingerprint, name in ((former, "former"), (new, "new")):
+            if tree_reuse.decide(state / "tree", state / "out", fingerprint).use is TreeUse.REUSE:
+                assert (state / "tree/build" / name).exists()
+                assert (state / "out/build_cache/staging_1/prefix" / name).exists()
         fetch(state)
         assert tree_reuse.decide(state / "tree", state / "out", new).use is TreeUse.REUSE
         assert (state / "out/build_cache/staging_1/prefix/new").exists()

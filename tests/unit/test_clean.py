@@ -10,6 +10,8 @@ import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,6 +24,7 @@ from groundwork import files, in_use
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
 from groundwork.errors import BusyError
+from megabuild import cleaning
 from megabuild.cleaning import COSTS, Item, Kind, find_items, remove, size_of
 from megabuild.plan.options import objects_lock
 from megabuild.store import published
@@ -285,6 +288,15 @@ def test_a_mounted_folder_stays(output: Path, cache: Path, tmp_path: Path, how: 
 def test_a_file_with_two_names_in_a_folder_is_counted_once(tmp_path: Path) -> None:
     os.link(put(tmp_path / "a" / "1", 400_000), tmp_path / "a" / "2")
     assert 400_000 <= size_of(tmp_path / "a") < 420_000
+
+
+def test_files_of_two_disks_may_have_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def file(device: int, number: int) -> Any:
+        status = SimpleNamespace(st_dev=device, st_ino=number, st_blocks=2)
+        return SimpleNamespace(lstat=lambda: status)
+
+    monkeypatch.setattr(cleaning, "_walk", lambda _: [file(1, 5), file(2, 5), file(1, 5)])
+    assert size_of(Path("/x")) == 2 * 1024
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import zlib
@@ -46,7 +47,7 @@ from megabuild.run import (
     store_transfer,
 )
 from megabuild.run.attempt import Attempt
-from megabuild.run.build_output import BuildStep, StepKind
+from megabuild.run.build_output import BuildStep, Culprit, StepKind
 from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
 from megabuild.run.package_build import PackageBuild
@@ -480,6 +481,18 @@ def test_a_build_separates_fetches_checks_and_cleans_before_its_tasks(
     expected = ["prepare"] * pending + list(STEPS[:2] if done else STEPS)
     assert steps == expected
     assert run._progress is after
+
+
+def test_a_program_enters_the_folder_of_the_package_that_failed(tmp_path: Path) -> None:
+    """Packages of several Pythons have one name."""
+    for number, build in enumerate(("py312_0", "py313_0")):
+        text = f"export PKG_NAME='pytorch'\nexport PKG_BUILD_STRING='{build}'\n"
+        path = write(tmp_path / f"out/bld/{build}/work/build_env.sh", text)
+        os.utime(path, (number, number))
+    for build in ("py312_0", "py313_0"):
+        failed = Culprit(package="pytorch", build_string=build, what="", lines=[])
+        assert failure_shell._find_work_folder(tmp_path, failed) == tmp_path / "out/bld" / build / "work"
+    assert failure_shell._find_work_folder(tmp_path, failed._replace(build_string="py314_0")) is None
 
 
 def test_programs_of_a_former_failure_go_before_a_worker_starts(

@@ -283,6 +283,33 @@ def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
     assert seen == [{item.file_name}] * 2
 
 
+def test_tests_of_two_pythons_packages_have_a_folder_each(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run at the same time, and each begins with an empty folder."""
+    folders: list[Path] = []
+
+    def follow(one: Attempt, *_: object) -> Outcome:
+        folders.append(one.state)
+        return Outcome(ok=True, kind=OutcomeKind.OK, message="")
+
+    monkeypatch.setattr(Attempt, "follow", follow)
+    with started(tiny, Host()) as run:
+        state = run.plan.options.state
+        shelf = Shelf(state, queue.SimpleQueue())
+        items = [item for item in run.plan.items if item.package.python]
+        for item in items:
+            package = item.package
+            made = make_package(
+                state / "out" / package.subdir, package.name, package.version, package.build_string
+            )
+            shelf.add(made, 1.0)
+        for item in items:
+            package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+    assert len({item.package.name for item in items}) < len(items)
+    assert len({*folders}) == len(items)
+
+
 def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run need not compile again."""
 

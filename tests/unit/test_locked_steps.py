@@ -11,24 +11,29 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from calling import call
+from tiny import ROOT
 
 from command_line import member, running
 from command_line.run_command import Invocation
-from conda_wheels import make_wheels, simple_index
-from groundwork import bootstrap, files, interrupts
+from conda_wheels import make_wheels, simple_index, wheels_report
+from groundwork import bootstrap, files, in_use, interrupts
 from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild import cleaning, environments
+from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
+from megabuild.plan.options import Options
 from megabuild.providers import local_channel
 from megabuild.providers.debian import root
 from megabuild.providers.pypi import download
 from megabuild.providers.wheel import torch_wheels
 from megabuild.run import session
 from megabuild.status.status import Status
+from megabuild.store import published
 from pin_audit.repositories import Repository
 from pin_audit.services import Services
-from pyg_extensions.install import installer
+from pyg_extensions.install import install_report, installer, user_environment
 
 
 @dataclass
@@ -187,6 +192,42 @@ def build(world: World) -> None:
     running.build_config(cast(Any, options), cast(Any, build_options), cast(Any, view), invocation)
 
 
+def planned(world: World) -> None:
+    world.patch.setattr(running, "_cache_in_use", world.lock)
+    world.watch(running, survey_plan=None, look_ahead=None)
+    options = SimpleNamespace(deadline=None)
+    running._plan(cast(Any, options), cast(Any, SimpleNamespace(note=None)), plan_only=False)
+
+
+def environment(world: World) -> None:
+    """`clean` must not remove packages that are being installed; nor may it below."""
+    world.patch.setattr(in_use, "shared_lock", world.lock)
+    world.patch.setattr(environments, "find_channel", lambda *_: world.folder)
+    world.patch.setattr(published, "find_missing_tests", lambda *_: SimpleNamespace(lines=[]))
+    world.watch(environments, solve=SimpleNamespace(records=(), size=0), create=None)
+    words = ["env", "create", str(world.folder / "env"), "pytorch", "--from", "x"]
+    assert call(Invocation(log_folder=world.folder), *words).exit_code == 0
+
+
+def wheels_command(world: World) -> None:
+    world.patch.setattr(in_use, "shared_lock", world.lock)
+    world.patch.setattr(wheels_report, "result", lambda *_: Result())
+    world.watch(make_wheels, make=None)
+    words = ["wheels", "x", "--output", str(world.folder)]
+    assert call(Invocation(log_folder=world.folder), *words).exit_code == 0
+
+
+def install_pyg_command(world: World) -> None:
+    world.patch.setattr(in_use, "shared_lock", world.lock)
+    found = SimpleNamespace(cuda_version=None, archs=lambda _: (), devices=())
+    world.patch.setattr(user_environment, "interpreter", lambda *_: world.folder)
+    world.patch.setattr(user_environment, "look", lambda _: found)
+    world.patch.setattr(install_report, "environment_lines", lambda *_: [])
+    world.patch.setattr(install_report, "install_result", lambda *_, **__: Result())
+    world.watch(installer, install=None)
+    assert call(Invocation(log_folder=world.folder), "install-pyg", "scatter").exit_code == 0
+
+
 def interruptible_process(world: World) -> None:
     """A process that builds one of several configs may be interrupted as soon as it has said so."""
     world.patch.setattr(interrupts, "stop_on_signals", world.lock)
@@ -214,6 +255,10 @@ OPERATIONS: dict[Callable[[World], None], list[str]] = {
     work_trees: ["remove_work"],
     cleaned: ["_mount_below", "remove"],
     clone: ["_update"],
+    planned: ["survey_plan", "look_ahead"],
+    environment: ["solve", "create"],
+    wheels_command: ["make"],
+    install_pyg_command: ["install"],
     build: ["_plan", "plan_result", "execute", "_write_sums"],
     interruptible_process: ["write", "finish", "ignore_signals"],
 }
@@ -227,6 +272,17 @@ def test_each_step_is_done_with_the_lock(
     operation(world)
     assert world.steps == [(name, True) for name in OPERATIONS[operation]]
     assert not world.held
+
+
+def test_a_build_locks_all_of_its_files_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of isolated builds and of those on the host: which it is, only the plan says."""
+    locked: list[str] = []
+    monkeypatch.setattr(in_use, "shared_lock", lambda cache, *names: locked.extend(names))
+    options = Options(
+        config=load(ROOT.parents[2], "linux_64_cpu"), root=ROOT.parents[2], output=tmp_path, cache=tmp_path
+    )
+    running._cache_in_use(options)
+    assert set(locked) == {"linux_64_cpu", "linux_64_cpu-host", "objects/own", "objects/own-host"}
 
 
 def test_an_environment_that_another_process_has_finished_stays(

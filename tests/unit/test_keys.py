@@ -29,6 +29,7 @@ from groundwork.channel import Channel
 from groundwork.job_pool import PoolMember
 from groundwork.keys import Key
 from groundwork.names import PackageId
+from megabuild.configs import render
 from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
@@ -1297,3 +1298,44 @@ LINKED = ("SHARED", "MODULE", "EXE", "STATIC")
 def test_a_setting_with_which_libtorch_was_compiled_is_frozen(name: str) -> None:
     assert frozen_settings.FROZEN.match(name)
     assert not frozen_settings.FROZEN.match(f"MY_{name}")
+
+
+RECIPE = """
+context: {number: 1}
+package: {name: a, version: "1"}
+build: {number: "${{ number }}"}
+requirements: {host: [one, two]}
+"""
+
+
+@pytest.mark.parametrize(
+    "change", ["text", "a value", "zip_keys", "platform", "build platform", "an override", "recipe"]
+)
+def test_a_rendered_recipe_is_kept_for_the_same_inputs_alone(change: str, tmp_path: Path) -> None:
+    recipe = write(tmp_path / "recipe.yaml", RECIPE)
+    config = replace(
+        load(ROOT.parents[2], "linux_64_cpu"),
+        variant={"one": ("1", "2"), "two": ("1", "2")}, zip_keys=(), platform="linux-64",
+    )  # fmt: skip
+    overrides: dict[str, tuple[str, ...]] = {}
+    machine = "linux-64"
+    render.render(config, recipe, overrides=overrides, build_platform=machine)
+    known = render._render.cache_info()
+    match change:
+        case "text":
+            write(recipe, RECIPE.replace("number: 1", "number: 2"))
+        case "a value":
+            config = replace(config, variant={**config.variant, "one": ("1", "3")})
+        case "zip_keys":
+            config = replace(config, zip_keys=(("one", "two"),))
+        case "platform":
+            config = replace(config, platform="linux-aarch64")
+        case "build platform":
+            machine = "linux-aarch64"
+        case "an override":
+            overrides = {"one": ("4",)}
+        case _:
+            recipe = write(tmp_path / "other/recipe.yaml", RECIPE)
+    for misses in (1, 1):
+        render.render(config, recipe, overrides=overrides, build_platform=machine)
+        assert render._render.cache_info().misses == known.misses + misses

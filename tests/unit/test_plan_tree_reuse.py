@@ -170,6 +170,15 @@ def test_idna_changes_neither_the_digest_nor_what_the_next_change_is_compared_wi
     assert tree_reuse.read(state / "tree") == both
 
 
+def test_an_unfinished_staging_is_resumed_after_a_change_without_effect(state: Path) -> None:
+    """Its facts are those of the tree's stamp, not those of the last staging that came to its end."""
+    begun = with_packages(build_gcc="15 h 1")
+    assert begin(state, begun) is TreeUse.RECOMPILE
+    adopted = adopt(state / "tree", state / "out", with_packages(begun, host_idna="3.10 h 1"))
+    assert adopted.fingerprint == begun
+    assert adopted.without_effect == ("idna 3.7 -> 3.10",)
+
+
 def test_packages_of_a_removed_tree_are_not_made_again_for_idna(state: Path) -> None:
     tree_reuse.keep_last_staging(state / "tree", state / "out")  # as at the end of a run
     for name in ("tree", "out"):

@@ -33,6 +33,7 @@ from megabuild.configs import render
 from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
+from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
@@ -61,6 +62,8 @@ from megabuild.providers.pypi import lock, nvidia, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
 from megabuild.providers.wheel import torch_wheels
 from megabuild.run import store_lookup
+from megabuild.run.attempt import Attempt
+from megabuild.run.build_output import Culprit
 from pin_audit.repositories import Clone, Repository
 from pin_audit.sources import channel as channel_source
 from pin_audit.sources import pinning, wheel_metadata
@@ -71,6 +74,7 @@ from pyg_extensions import find_wheel
 from pyg_extensions.fetch_sources import source_identity
 from pyg_extensions.find_wheel import Download
 from pyg_extensions.install import installer
+from pyg_extensions.install.installation import Mode
 from pyg_extensions.install.kept_wheel import CompiledWheel, compiled_wheel
 from pyg_extensions.sources import Sources
 from pyg_extensions.table import ExtensionRelease, find
@@ -1260,6 +1264,67 @@ def test_each_output_folder_has_a_note_of_its_own(tmp_path: Path) -> None:
     for folder in folders:
         in_use.note_output(tmp_path / "cache", folder)
     assert set(in_use.outputs(tmp_path / "cache")) == folders
+
+
+def test_each_state_folder_has_a_container_of_its_own(tmp_path: Path) -> None:
+    """A run ends the container that a killed one has left, and no other run's."""
+
+    def name_of(state: Path) -> str:
+        return Place(
+            isolation=Host(),
+            state=state,
+            state_inside="",
+            packages_inside="",
+            python="",
+            site_inside="",
+            mounts=(),
+        ).name
+
+    states = [tmp_path / name for name in ("a/linux_64_cpu", "b/linux_64_cpu", "a/linux_64_cuda130")]
+    assert len({*map(name_of, states)}) == 3
+    assert name_of(states[0]) == name_of(states[0])
+
+
+def test_a_script_that_fails_is_that_of_one_pythons_package() -> None:
+    packages = [
+        replace(PLANNED, build_string=build, file_name=f"{build}.conda") for build in ("py312_0", "py313_0")
+    ]
+    plan = SimpleNamespace(all_items=[SimpleNamespace(package=package) for package in packages])
+    attempt = cast(Any, SimpleNamespace(run=SimpleNamespace(plan=plan)))
+    for package in packages:
+        culprit = Culprit(package=package.name, build_string=package.build_string, what="", lines=[])
+        assert Attempt._packages_of(attempt, culprit) == {package.file_name}
+
+
+def test_compilers_are_tested_once_for_each_set_of_architectures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested: list[tuple[str, ...]] = []
+    monkeypatch.setattr(installer, "unpack_sources", lambda *_, **__: tmp_path)
+    builder = SimpleNamespace(
+        environ=lambda *_: {}, check=lambda _, archs: tested.append(archs), prepare=lambda *_, **__: None
+    )
+    steps = SimpleNamespace(
+        _options=SimpleNamespace(mode=Mode.SOURCE, sources=None, cache=tmp_path),
+        _environment=SimpleNamespace(cuda_version="13.0", pip=()), _folder=tmp_path, _builder=builder, _tested=set(),
+        _report=lambda _: None, _pip=None, _only_plan=True,
+    )  # fmt: skip
+    for name, arch in (("scatter", "9.0"), ("sparse", "12.0"), ("cluster", "9.0")):
+        request = SimpleNamespace(name=name, archs=(arch,), extension=None, release=None)
+        installer._Installer._get_ready(cast(Any, steps), cast(Any, request))
+    assert tested == [("9.0",), ("12.0",)]
+
+
+def test_wheels_of_two_indexes_with_one_name_have_a_place_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Built for another CUDA, for example; without a hash, the address tells them apart."""
+    monkeypatch.setattr(find_wheel, "fetch", lambda address, path, _: write(path, address))
+    monkeypatch.setattr(find_wheel, "why_broken", lambda _: "")
+    for _ in range(2):
+        for address in ("https://a.example/x.whl", "https://b.example/x.whl"):
+            path = find_wheel._in_cache(file(url=address, sha256=""), tmp_path, lambda _: None)
+            assert path.read_text() == address
 
 
 def test_two_environments_are_installed_into_at_once_and_one_is_not(

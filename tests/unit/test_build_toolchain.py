@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,15 @@ def test_complex_dot_products_go_through_cblas_and_generic_needs_no_openblas(
     assert "-- dot TRUE\n" in printed
     libraries = ";".join(f"{tmp_path}/env/lib/lib{name}.so" for name in ("lapack", "cblas", "blas"))
     assert (f"-- libraries {libraries}\n" in printed) == (blas == "generic")
+
+
+def test_an_unchanged_toolchain_file_keeps_its_date(repository: Path, tmp_path: Path) -> None:
+    """A newer one would have CMake configure a tree again."""
+    configured(repository, tmp_path, "mkl")
+    made = tmp_path / "conda-toolchain.cmake"
+    os.utime(made, (1, 1))
+    configured(repository, tmp_path, "mkl")
+    assert made.stat().st_mtime == 1
+    configured(repository, tmp_path, "generic")
+    assert made.stat().st_mtime > 1
+    assert not list(tmp_path.glob("*.new"))

@@ -174,6 +174,44 @@ def test_each_command_that_fails_ends_its_script(
     assert ignored == []
 
 
+#: Steps whose order matters if the script is killed in between, or for what a record says; words of their commands.
+ORDER: Mapping[Callable[[World], None], tuple[str, ...]] = {
+    staging: (
+        "sync_tree.py", "gather_licences.py", "cmake_python_swap return", "tree_inputs compare", "cmake-only",
+        "check_staged.py downloads", "tree_inputs begin", "--target install", "check_staged.py libraries",
+        "check_staged.py import", "tree_inputs record", "install_libtorch.py",
+    ),
+    pytorch: (
+        "cmake_python_swap keep", "cmake_python_swap apply", "setup.py build", "share_libtorch.py take-out",
+        "bdist_wheel", "pip install", "share_libtorch.py link",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", ORDER, ids=lambda make: make.__name__)
+def test_a_script_does_its_steps_in_this_order(
+    make: Callable[[World], None], repository: Path, tmp_path: Path
+) -> None:
+    world = World(repository, tmp_path / "world", SCRIPTS[make][0])
+    world.folder.mkdir()
+    make(world)
+    (world.folder / "tree/build").mkdir()
+    commands = world.commands()
+    found = []
+    for command in commands:
+        found += [step for step in ORDER[make] if step in command]
+    assert tuple(found) == ORDER[make]
+
+
+def test_a_staging_leaves_nothing_of_a_former_one_in_its_files(repository: Path, tmp_path: Path) -> None:
+    world = World(repository, tmp_path / "world", "recipe/build_staging.sh")
+    world.folder.mkdir()
+    staging(world)
+    write(world.folder / "tree/libtorch-files/lib/libformer.so")
+    world.commands()
+    assert not (tmp_path / "here/tree/libtorch-files/lib/libformer.so").exists()
+
+
 def test_a_tree_whose_configuration_failed_is_configured_again(repository: Path, tmp_path: Path) -> None:
     """Also by a run with the former settings, whose record is older than the half-made build files."""
     world = World(repository, tmp_path / "world", "recipe/build_staging.sh")

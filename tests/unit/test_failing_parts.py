@@ -315,3 +315,38 @@ def test_an_extension_is_compiled_only_if_its_wheel_is_faulty(error: type[Megabu
     with nullcontext() if error is IntegrityError else pytest.raises(error):
         installer._Installer.finish(cast(Any, steps), cast(Any, request))
     assert installed == ([Path("compiled.whl")] if error is IntegrityError else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_kept"), [("", True), ("2.1.1", True), ("2.1.2", False), ("2.1", False)]
+)
+def test_an_installed_extension_of_another_version_is_replaced(
+    asked: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installer, "find_import_fault", lambda *_: "")
+    environment = SimpleNamespace(distributions={"torch_scatter": "2.1.1+pt213cpu"}, prefix=tmp_path)
+    steps = SimpleNamespace(
+        _environment=environment, _fault=lambda *_: "", _note_fault_of_installed=lambda *_: None
+    )
+    request = SimpleNamespace(name="torch_scatter", asked=asked, extension=None, origin=None)
+    assert (
+        installer._Installer._is_installed(cast(Any, steps), cast(Any, request), with_import=True) is is_kept
+    )
+    assert (request.origin is Origin.INSTALLED) is is_kept
+
+
+@pytest.mark.parametrize("fault", ["", "does not fit"])
+def test_a_compiled_wheel_is_kept_if_it_has_no_fault(fault: str, tmp_path: Path) -> None:
+    """Else each later installation would take it."""
+    made = write(tmp_path / "scatter/a.whl")
+    builder = SimpleNamespace(build=lambda *_: made)
+    steps = SimpleNamespace(
+        _log=lambda _: "log", _ready={"scatter": (None, None)}, _options=SimpleNamespace(jobs=1),
+        _report=lambda _: None, _builder=builder, _fault=lambda *_: fault, _folder=tmp_path,
+        _kept_folder=lambda _: tmp_path / "kept", _environment=SimpleNamespace(python="3.12"),
+    )  # fmt: skip
+    steps._options.progress = lambda _: None
+    request = SimpleNamespace(name="scatter", version="1", archs=())
+    with pytest.raises(BuildError) if fault else nullcontext():
+        installer._Installer._compile(cast(Any, steps), cast(Any, request))
+    assert (tmp_path / "kept/a.whl").exists() == (not fault)

@@ -38,7 +38,7 @@ from megabuild.isolation.base import Host
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
-from megabuild.plan import fingerprint, last_run, planning, solving
+from megabuild.plan import extensions, fingerprint, last_run, planning, solving
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs, PackageInputs, StagingInputs
 from megabuild.plan.kept_channels import KeptIndex
@@ -1264,6 +1264,41 @@ def test_each_output_folder_has_a_note_of_its_own(tmp_path: Path) -> None:
     for folder in folders:
         in_use.note_output(tmp_path / "cache", folder)
     assert set(in_use.outputs(tmp_path / "cache")) == folders
+
+
+def test_a_root_with_another_version_for_either_processor_is_another(tmp_path: Path) -> None:
+    """A root for cross builds has both; a package that was removed keeps its entry."""
+
+    def versions(*listed: tuple[str, str], status: str = "install ok installed") -> Mapping[str, str]:
+        paragraphs = []
+        for version, arch in listed:
+            lines = ("Package: libpng", f"Status: {status}", f"Version: {version}", f"Architecture: {arch}")
+            paragraphs.append("\n".join(lines))
+        write(tmp_path / "var/lib/dpkg/status", "\n\n".join(paragraphs) + "\n")
+        return fingerprint._system_packages(tmp_path)
+
+    found = [
+        versions(("1", "amd64"), ("1", "arm64")), versions(("2", "amd64"), ("1", "arm64")),
+        versions(("1", "amd64"), ("2", "arm64")), versions(("1", "amd64")), versions(("1", "arm64")),
+        versions(("1", "amd64"), status="deinstall ok config-files"),
+    ]  # fmt: skip
+    assert len({*map(repr, found)}) == len(found)
+    assert found[-1] == {}
+
+
+def test_an_extension_waits_for_those_of_its_python_and_of_all() -> None:
+    tasks = []
+    for name, python, needs in (
+        ("scatter", "3.12", ()), ("scatter", "3.13", ()), ("lib", None, ()), ("sparse", "3.12", ("scatter", "lib >=1")),
+        ("sparse", "3.13", ("scatter", "lib >=1")),
+    ):  # fmt: skip
+        item = PlanItem(package=replace(PLANNED, name=name, host=(), run=needs))
+        tasks.append(Task(extension=name, python=python, recipe=Path("x"), items=(item,), overrides={}))
+    names = [task.name for task in tasks]
+    needed = extensions._needs(tasks)
+    assert needed[names[3]] == (names[0], names[2])
+    assert needed[names[4]] == (names[1], names[2])
+    assert not any(needed[name] for name in names[:3])
 
 
 def test_each_state_folder_has_a_container_of_its_own(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -355,7 +355,8 @@ def test_a_package_is_finished_if_it_has_passed_its_tests(
     attempt = SimpleNamespace(run=run, state=tmp_path, row=SimpleNamespace(phase=lambda _: None))
     build = SimpleNamespace(_attempt=attempt, _out=tmp_path / "out", missing=planned)
     outcome = SimpleNamespace(ok=ok, passed=["b-1-0.conda", "elsewhere-1-0.conda"])
-    assert PackageBuild.finish(cast(Any, build), cast(Any, outcome)) == finished
+    made: Sequence[object] = PackageBuild.finish(cast(Any, build), cast(Any, outcome))
+    assert made == finished
 
 
 def refused(swaps: list[BaseException | None], uses: list[TreeUse]) -> Callable[..., TaskResult]:

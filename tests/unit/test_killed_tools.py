@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,8 @@ from cmake_python_swap import python_swap, staged_configuration, undo_folder
 from cmake_python_swap.cmake_cache import NAME
 from groundwork import bootstrap, files
 from groundwork.errors import AuditError, IntegrityError
-from groundwork.network import cache
+from groundwork.network import cache, index
+from groundwork.network.index import Configured
 from megabuild.providers.local import package_store
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local.package_store import PackageStore
@@ -264,6 +266,26 @@ def test_wheels_of_one_name_are_downloaded_to_a_file_each(
     monkeypatch.setattr(shutil, "copyfile", copy)
     download.download(wheels, tmp_path / "wheels", lambda _: None)
     assert [wheel.path(tmp_path / "wheels").read_text() for wheel in wheels] == ["one", "two"]
+
+
+def test_a_wheel_comes_from_the_index_with_the_hash_of_its_lock(tmp_path: Path) -> None:
+    """The first index and a folder may have another build of the same name."""
+    name = "torch-1-py3-none-any.whl"
+    wheel = replace(locked(write(tmp_path / "good" / name, "good")), file_name=name)
+    pages = []
+    for build in ("first", "good"):
+        path = write(tmp_path / build / name, build)
+        link = f'<a href="{path.as_uri()}#sha256={files.sha256(path)}">{name}</a>'
+        pages.append(write(tmp_path / "index" / build / "torch/index.html", link).parents[1].as_uri())
+    write(tmp_path / "built" / name, "built here")
+    where = Configured(indexes=tuple(pages), links=(str(tmp_path / "built"),))
+    listed, _ = index.offered("torch", where, where.client().page)
+    assert [file.sha256 for file in listed] == [files.sha256(tmp_path / "first" / name), wheel.sha256, ""]
+    for order in (where, replace(where, indexes=(), links=(where.links[0], f"{pages[1]}/torch/"))):
+        shutil.rmtree(tmp_path / "wheels", ignore_errors=True)
+        (tmp_path / "wheels").mkdir()
+        download._fetch(wheel, order, tmp_path, wheel.path(tmp_path / "wheels"))
+        assert wheel.path(tmp_path / "wheels").read_text() == "good"
 
 
 @pytest.mark.parametrize("content", ["good", "bad"])

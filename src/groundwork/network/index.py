@@ -144,17 +144,19 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
 def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """Return all wheels and source archives of a project, and the errors of unreadable indexes.
 
+    Files of one name count as one, of the first index, unless their hashes differ: then each is returned.
+
     Raises NetworkError: All indexes are unreadable, or have no such project (NotFound).
     """
     name = canonicalize_name(project)
     pages = [f"{index}/{name}/" for index in where.indexes]
-    files: dict[str, File] = {}
+    files: dict[tuple[str, str], File] = {}
     troubles: list[str] = []
     for address in (*pages, *where.links):
         try:
             for file in listed(address, fetch):
                 if file.project == name:
-                    files.setdefault(file.name, file)
+                    files.setdefault((file.name, file.sha256), file)
         except NotFound:
             continue
         except NetworkError as error:

@@ -56,7 +56,9 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     listed, troubles = offered(wheel.name, where, client.page)
     # other builds can have the same file name, for example in a folder of locally built wheels
     hashes = ("", wheel.sha256)
-    same = [file.url for file in listed if file.name == wheel.file_name and file.sha256 in hashes]
+    same = [file for file in listed if file.name == wheel.file_name and file.sha256 in hashes]
+    # those with this hash before those with an unknown one
+    same.sort(key=lambda file: file.sha256 != wheel.sha256)
     resolve_again = (
         f"check pip's indexes (pip config list); or run: rm -r {final.parents[1] / 'locks'}, then run again"
     )
@@ -64,7 +66,7 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
         problem = f"{wheel.file_name}: no index has it with the hash of its lock"
         raise ProviderError("; ".join([problem, *troubles]), resolve_again)
     partial = temporary / wheel.sha256
-    url = same[0]
+    url = same[0].url
     if url.startswith("file:"):
         shutil.copyfile(local_path(url), partial)
     else:

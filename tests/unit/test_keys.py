@@ -1204,6 +1204,17 @@ def test_changed_headers_of_a_python_are_noticed(change: str, kind: str, tmp_pat
     assert python_headers.changed(tmp_path, facts)
 
 
+def test_headers_in_other_folders_change_command_lines_instead(tmp_path: Path) -> None:
+    """ninja then compiles the objects again itself."""
+
+    def facts(python: str) -> Any:
+        write(tmp_path / python / "a.h", python)
+        return SimpleNamespace(include=str(tmp_path / python), numpy_include="", pybind11_include="")
+
+    python_headers.record(tmp_path, facts("python3.12"))
+    assert not python_headers.changed(tmp_path, facts("python3.13"))
+
+
 @pytest.mark.parametrize(
     ("changed", "is_part"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,8 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
+from tree_inputs import search
+from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
 from tree_inputs.record import Source
 from tree_inputs.search import name_folders
@@ -32,16 +35,18 @@ SEARCHED = (
 
 
 @pytest.mark.parametrize("name", SEARCHED)
-@pytest.mark.parametrize("variable", ["PREFIX", "BUILD_PREFIX"])
+@pytest.mark.parametrize("place", ["host", "build", "usr"])
 @pytest.mark.parametrize("change", ["appears", "vanishes"])
 def test_a_name_that_cmake_may_find_counts_in_each_environment(
-    change: str, variable: str, name: str, tmp_path: Path
+    change: str, place: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A Debian root's libraries are in /usr."""
     environment = {"PREFIX": str(tmp_path / "host"), "BUILD_PREFIX": str(tmp_path / "build")}
-    for prefix in environment.values():
+    monkeypatch.setattr(search, "_SYSTEM", (str(tmp_path / "usr"),))
+    for prefix in ("host", "build", "usr"):
         for searched in SEARCHED:
-            write(Path(prefix, searched).parent / "other")
-    path = Path(environment[variable], name)
+            write((tmp_path / prefix / searched).parent / "other")
+    path = tmp_path / place / name
     if change == "vanishes":
         write(path)
     before = name_folders(environment)
@@ -54,6 +59,19 @@ def test_a_name_that_cmake_may_find_counts_in_each_environment(
     changed = [folder for folder in before if after.get(folder) != before[folder]]
     assert changed
     assert all(path.is_relative_to(folder) for folder in changed)
+
+
+def test_a_configuration_reads_files_of_cmake_and_programs_that_run_it(tmp_path: Path) -> None:
+    """The Python of this recipe's own steps writes settings into the tree."""
+    names = ("env/FindBLAS.cmake", "env/libblas.so", "bin/cmake", "bin/ninja", "tree/CMakeLists.txt")
+    files = {name: str(write(tmp_path / name)) for name in names}
+    cache = {"BLAS": f"debug;{files[names[1]]};/missing", "CMAKE_COMMAND": files["bin/cmake"]}
+    tree = SimpleNamespace(
+        absolute=str, cmake_files=[files[names[0]], files[names[4]]], cache=cache, ninja=files["bin/ninja"],
+        is_outside=lambda path: not path.startswith(str(tmp_path / "tree")),
+    )  # fmt: skip
+    read = Inputs(tree=cast(Any, tree), toolchain=cast(Any, None)).of_configure()
+    assert set(read) == {*(files[name] for name in names[:4]), sys.executable}
 
 
 def test_a_name_below_another_folder_changes_no_search(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def build(world: World) -> None:
     """`clean` must not remove files that the plan counts on."""
     world.patch.setattr(running, "_cache_in_use", world.lock)
     world.watch(running, _plan=None, plan_result=Result(), _write_sums=None)
+    world.watch(in_use, note_output=None)
     world.watch(session, execute=SimpleNamespace(result=lambda **_: Result()))
     options = SimpleNamespace(
         pool=None, run_name="x", state=world.folder, cache=world.folder, output=world.folder, rehearse=False
@@ -259,7 +260,7 @@ OPERATIONS: dict[Callable[[World], None], list[str]] = {
     environment: ["solve", "create"],
     wheels_command: ["make"],
     install_pyg_command: ["install"],
-    build: ["_plan", "plan_result", "execute", "_write_sums"],
+    build: ["_plan", "note_output", "plan_result", "execute", "_write_sums"],
     interruptible_process: ["write", "finish", "ignore_signals"],
 }
 

@@ -33,6 +33,7 @@ from megabuild.engine import archive, output_folder
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
+from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Method
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run import (
@@ -52,6 +53,7 @@ from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.package_test import package_test
+from megabuild.run.progress import Progress
 from megabuild.run.session import execute
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import ResultStatus, name_of_test
@@ -326,6 +328,7 @@ def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: 
         result = build.work.run(1, threading.Event())
     assert isinstance(result.error, MegabuildError)
     assert [path.name for path in output_folder.staging_caches(state / "out")] == ["staging_1"]
+    assert (state / tree_reuse.LAST_STAGING).is_file(), "it outlives the tree and rattler-build's copy"
 
 
 def test_a_staging_is_sealed_before_packages_are_made_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,6 +524,62 @@ def test_a_program_enters_the_folder_of_the_package_that_failed(tmp_path: Path) 
         failed = Culprit(package="pytorch", build_string=build, what="", lines=[])
         assert failure_shell._find_work_folder(tmp_path, failed) == tmp_path / "out/bld" / build / "work"
     assert failure_shell._find_work_folder(tmp_path, failed._replace(build_string="py314_0")) is None
+
+
+def test_a_run_counts_the_packages_that_a_repair_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may have ended since the plan was made, too."""
+    steps: list[str] = []
+    options = SimpleNamespace(packages=tmp_path, state=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    plan = SimpleNamespace(options=options)
+    now = SimpleNamespace(plan=plan, is_done=False, exists={})
+
+    def read(*_: object) -> Any:
+        steps.append("read")
+        return now
+
+    def repair(*_: object) -> list[str]:
+        steps.append("repair")
+        return []
+
+    monkeypatch.setattr(published, "repair", repair)
+    monkeypatch.setattr(Progress, "read", read)
+    outlook = SimpleNamespace(
+        options=options,
+        plan=plan,
+        progress=SimpleNamespace(stored=None),
+        estimate=SimpleNamespace(expected=0.0),
+    )
+    status = SimpleNamespace(record=SimpleNamespace(log=""), plan=lambda *_: None)
+    log = SimpleNamespace(path=tmp_path / "log", become_latest=lambda: None)
+    run = Driver(cast(Any, outlook), cast(Any, log), cast(Any, status))
+    assert steps == ["repair", "read"]
+    assert run._progress is cast(Any, now)
+
+
+def test_each_attempt_looks_at_what_is_published(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier one may have finished packages."""
+    with started(tiny, Host()) as run:
+        build = pytorch.PyTorchBuild(run, Shelf(run.plan.options.state, queue.SimpleQueue()))
+        finished = SimpleNamespace(missing=())
+        monkeypatch.setattr(Progress, "read", lambda _: finished)
+        assert build._attempt(1, threading.Event()) == TaskResult(seconds={})
+    assert build.progress is cast(Any, finished)
+
+
+@pytest.mark.parametrize("digest", ["one", "two"])
+def test_rattler_builds_staging_depends_on_the_plans(digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own key has the recipe and packages alone, not the source tree or the place."""
+    monkeypatch.setattr(pytorch, "make_job", lambda attempt, sandbox, part, **_: part.env)
+    plan = SimpleNamespace(
+        environment=SimpleNamespace(overrides={}), options=SimpleNamespace(keep_going=False),
+        staging=SimpleNamespace(digest=digest),
+    )  # fmt: skip
+    attempt = SimpleNamespace(run=SimpleNamespace(plan=plan))
+    sandbox = SimpleNamespace(source=None, state_inside="/x")
+    env = cast(Any, pytorch._job(cast(Any, attempt), cast(Any, sandbox), planned=[]))
+    assert env["STAGING_FINGERPRINT"] == digest
 
 
 def test_programs_of_a_former_failure_go_before_a_worker_starts(

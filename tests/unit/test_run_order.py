@@ -300,16 +300,44 @@ def test_tests_of_two_pythons_packages_have_a_folder_each(
         state = run.plan.options.state
         shelf = Shelf(state, queue.SimpleQueue())
         items = [item for item in run.plan.items if item.package.python]
-        for item in items:
+        for number, item in enumerate(items):
             package = item.package
             made = make_package(
                 state / "out" / package.subdir, package.name, package.version, package.build_string
             )
-            shelf.add(made, 1.0)
-        for item in items:
-            package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+            shelf.add(made, float(number))
+        for number, item in enumerate(items):
+            result = package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+            assert result.seconds == {item.file_name: float(number)}
     assert len({item.package.name for item in items}) < len(items)
     assert len({*folders}) == len(items)
+
+
+def test_a_build_keeps_packages_of_the_plans_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def prepare(_: Path, **values: object) -> list[str]:
+        given.update(values)
+        return []
+
+    monkeypatch.setattr(output_folder, "prepare_output", prepare)
+    monkeypatch.setattr(package_build, "paths", lambda _, names: [*names])
+    options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    progress = SimpleNamespace(plan=SimpleNamespace(options=options), existing={"b.conda"})
+    items = [
+        SimpleNamespace(file_name=f"{name}.conda", fingerprint=f"of {name}", package=name)
+        for name in ("a", "b")
+    ]
+    build = PackageBuild(
+        cast(Any, SimpleNamespace(state=tmp_path)),
+        cast(Any, progress),
+        cast(Any, items),
+        {},
+        needs=["c.conda"],
+    )
+    assert given["inputs"] == {"a.conda": "of a", "b.conda": "of b"}
+    assert given["published"] == ["c.conda", "b.conda"]
+    assert build.missing == {"a.conda": cast(Any, "a")}
 
 
 def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,6 +172,24 @@ def test_a_damaged_package_of_a_store_is_built_here_and_the_others_are_fetched(
     assert not list((tmp_path / "state").glob("*/*.conda"))
 
 
+def test_packages_whose_tests_never_ran_are_not_uploaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = packages_of(tmp_path / "made")
+    names = [item.file_name for item in items]
+    progress = transfer_of(tmp_path, items, existing=frozenset(names[:2]))
+    progress.untested = frozenset(names[:1])
+    monkeypatch.setattr(Progress, "read", lambda plan: progress)
+    monkeypatch.setattr(
+        published, "paths", lambda _, names: [tmp_path / "made/linux-64" / name for name in names]
+    )
+    put: list[str] = []
+    monkeypatch.setattr(store_transfer, "_put_file", lambda store, key, path, *_: put.append(path.name))
+    environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
+    store_transfer.put(progress.plan, environ, Status("x", tmp_path / "state"))
+    assert put == names[1:2]
+
+
 def asked_store(folder: Path, items: list[Any]) -> Any:
     """A plan with these items, and a store with their packages and its tree."""
     plan = transfer_of(folder, items).plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_files import program
 
 from groundwork.errors import ProviderError
 from megabuild.providers.local import compilers
@@ -38,6 +40,19 @@ def test_a_missing_compiler_is_named(missing: str, tmp_path: Path, monkeypatch: 
         (tmp_path / program).symlink_to(shutil.which(program) or "")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProviderError, match=rf"^{re.escape(missing)}: not installed$"):
+        probe()
+
+
+@pytest.mark.parametrize("failing", ["gcc", "g++", "getconf"])
+def test_a_program_that_does_not_run_is_told(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler may lack a library of its own; its version would be empty."""
+    for name in ("gcc", "g++", "getconf"):
+        then = f"echo {name}: libmpc.so.3: cannot open shared object file >&2; exit 127"
+        program(tmp_path / name, then if name == failing else f'exec {shutil.which(name)} "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ProviderError, match=r"^looking for gcc and g\+\+: (.|\n)*libmpc.so.3: cannot open"):
         probe()
 
 

@@ -41,11 +41,14 @@ for compiler in "${prefix}gcc$suffix" "${prefix}g++$suffix"; do
 done
 cc=$(readlink -f "$(command -v "${prefix}gcc$suffix")")
 cxx=$(readlink -f "$(command -v "${prefix}g++$suffix")")
+version=$("$cc" -dumpfullversion)
+cxx_version=$("$cxx" -dumpfullversion)
+glibc=$(getconf GNU_LIBC_VERSION)
 echo "cc=$cc"
 echo "cxx=$cxx"
-echo "version=$("$cc" -dumpfullversion)"
-echo "cxx_version=$("$cxx" -dumpfullversion)"
-echo "glibc=$(getconf GNU_LIBC_VERSION)"
+echo "version=$version"
+echo "cxx_version=$cxx_version"
+echo "glibc=$glibc"
 echo "part:cc=$cc"
 echo "part:cxx=$cxx"
 for part in cc1 cc1plus as ld; do

@@ -229,6 +229,30 @@ def test_a_build_s_python_answers_for_the_other_machine_and_packages_stay_as_the
     assert f"--sysconfigdata-file {facts} --machine aarch64 --cc arm-gcc --cxx arm-g++ --ar arm-ar" in asked
 
 
+@pytest.mark.parametrize("failing", ["crossenv", "sed", "the second sed", "readlink", "chmod", ""])
+def test_a_python_that_cannot_answer_for_the_other_machine_ends_the_build(
+    failing: str, tmp_path: Path
+) -> None:
+    """The engine sources the script under "set -e"; the build would go on with an empty program as its Python."""
+    cross_python.package(CROSS).fill(tmp_path)
+    (script,) = tmp_path.rglob("*.sh")
+    host = tmp_path / "host"
+    build = tmp_path / "build"
+    write(host / "lib/python3.13/_sysconfigdata__aarch64-linux-gnu.py")
+    program(build / "bin/python3.13", "exit 3" if failing == "crossenv" else CROSSENV)
+    write(host / "bin/python3.13", "a program of the other machine")
+    for prefix in (host, build):
+        (prefix / "bin/python").symlink_to("python3.13")
+    ends = {"sed": '[ "$1" != -i ] || exit 3', "the second sed": '[ "$1" = -i ] || exit 3', "": "exit 0"}
+    name = failing.rpartition(" ")[2] or "unused"
+    program(tmp_path / "bin" / name, f'{ends.get(failing, "exit 3")}\nexec /bin/{name} "$@"')
+    environ = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "CONDA_BUILD": "1", "PREFIX": str(host)}
+    environ |= {"BUILD_PREFIX": str(build), "CC": "arm-gcc", "CXX": "arm-g++", "AR": "arm-ar"}
+    command = ["sh", "-euc", f". '{script}'; echo resumes"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == ((3, "") if failing else (0, "resumes\n")), done.stderr
+
+
 class World:
     """The provider's answers from a root that does not exist."""
 

@@ -7,6 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+from small_files import program, write
+
 
 def test_missing_tools_are_named_and_nobody_is_asked_to_install_servers(
     repository: Path, tmp_path: Path
@@ -28,3 +31,19 @@ def test_missing_tools_are_named_and_nobody_is_asked_to_install_servers(
     skipped, remedy = done.stderr.splitlines()
     assert skipped == "Tests with tools that are not installed are skipped: a-server."
     assert remedy.endswith("a container with the packages of .ci/apt-packages.txt.")
+
+
+@pytest.mark.parametrize("failing", ["update", "install", ""])
+def test_on_a_ci_machine_a_tool_that_cannot_be_installed_ends_it(
+    failing: str, repository: Path, tmp_path: Path
+) -> None:
+    """The tests that need the tool would be skipped."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(repository / "scripts" / "test", tmp_path / "scripts")
+    write(tmp_path / ".ci/apt-packages.txt", "no-such-server a-server\n")
+    program(tmp_path / "bin/apt-get", f'[ "$1" != "{failing}" ] || exit 100')
+    program(tmp_path / "bin/id", "echo 0")
+    python = program(tmp_path / "bin/python", "exit 3")  # it would make the environment
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CI": "true", "PYTHON": str(python)}
+    done = subprocess.run([tmp_path / "scripts" / "test"], env=environ, capture_output=True, check=False)
+    assert done.returncode == (100 if failing else 3), done.stderr

@@ -61,7 +61,8 @@ if [[ "$torch_source" == "debian" ]]; then
     # find_package(Torch) and cpp_extension search this folder; in include/ they could overwrite another package's.
     bundled="$installed/torch/include/torch/csrc/api/include"
     rm -rf "$bundled/fmt" "$installed/torch/include/sleef.h"  # the latter from a tree of a former recipe
-    cp -rp /usr/include/fmt "/usr/include/$("$CXX" -print-multiarch)/sleef.h" "$bundled/"
+    multiarch="$("$CXX" -print-multiarch)"
+    cp -rp /usr/include/fmt "/usr/include/$multiarch/sleef.h" "$bundled/"
 fi
 
 phase check

@@ -90,8 +90,35 @@ def staging_at_o0(world: World) -> None:
     of_recipe(world, torch_optimization="0")
 
 
+def staging_for_another_machine(world: World) -> None:
+    of_recipe(world, build_platform="linux-64", BUILD_PREFIX="/build", CMAKE_ARGS="-DCMAKE_AR=/bin/ar")
+    world.environ["target_platform"] = "linux-aarch64"
+
+
+def staging_of_official_sources(world: World) -> None:
+    """With what the recipe changes before it copies them."""
+    of_recipe(world)
+    sources = world.folder / "src"
+    for place in ("FindCUDA.cmake", "cmake/Modules_CUDA_fix/x", "aten/src/ATen/Config.h.in"):
+        write(sources / place)
+    world.stand_in("bin/mv", f'exec {shutil.which("mv")} "$@"')
+
+
+def staging_of_debian_s_sources(world: World) -> None:
+    compiler = world.stand_in("bin/g++", "echo x86_64-linux-gnu")
+    of_recipe(world, provider="debian", torch_source="debian", CXX=str(compiler))
+    (world.folder / "tree/torch/csrc/jit/serialization").mkdir(parents=True)
+    for name in ("cp", "rm"):
+        world.stand_in(f"bin/{name}")
+
+
 def pytorch(world: World) -> None:
     of_recipe(world)
+
+
+def pytorch_with_scikit_build(world: World) -> None:
+    of_recipe(world)
+    write(world.folder / "tree/pyproject.toml", '[build-system]\nbuild-backend = "scikit_build_core.build"\n')
 
 
 def linalg(world: World) -> None:
@@ -121,6 +148,19 @@ def extension(world: World) -> None:
     world.environ |= {"torch_cuda_arch_list": "None"}
 
 
+def extension_for_cuda(world: World) -> None:
+    extension(world)
+    nvcc = world.stand_in("cuda/bin/nvcc")
+    world.environ |= {"cuda_compiler_version": "13.0", "BUILD_PREFIX": str(nvcc.parents[1])}
+    world.environ |= {"torch_cuda_arch_list": "9.0", "CF_TORCH_CUDA_ARCH_LIST": "9.0"}
+
+
+def extension_of_a_wheel(world: World) -> None:
+    extension(world)
+    world.environ |= {"PYG_WHEEL": "/wheels/torch_sparse-1-py3-none-any.whl"}
+    world.stand_in("bin/cp")
+
+
 def pytorchs_test(world: World) -> None:
     world.words = ("2.13.0", "None", "conda-forge", "official")
     world.environ |= {"PREFIX": "/env", "CONDA_PREFIX": "/env"}
@@ -144,12 +184,18 @@ SCRIPTS: Mapping[Callable[[World], None], tuple[str, ...]] = {
     staging: ("recipe/build_staging.sh",),
     staging_with_scikit_build: ("recipe/build_staging.sh",),
     staging_at_o0: ("recipe/build_staging.sh",),
+    staging_for_another_machine: ("recipe/build_staging.sh",),
+    staging_of_official_sources: ("recipe/build_staging.sh",),
+    staging_of_debian_s_sources: ("recipe/build_staging.sh",),
     pytorch: ("recipe/build_pytorch.sh",),
+    pytorch_with_scikit_build: ("recipe/build_pytorch.sh",),
     linalg: ("recipe/build_linalg.sh",),
     libtorch: ("recipe/build_libtorch.sh",),
     upstreams_tests: ("recipe/build_tests.sh",),
     wheel: ("recipe/wheel/build_staging.sh", "recipe/wheel/build_pytorch.sh"),
     extension: ("recipe/pyg/common/build_extension.sh", "recipe/pyg/common/build_pyg_lib.sh"),
+    extension_for_cuda: ("recipe/pyg/common/build_extension.sh", "recipe/pyg/common/build_pyg_lib.sh"),
+    extension_of_a_wheel: ("recipe/pyg/common/build_extension.sh", "recipe/pyg/common/build_pyg_lib.sh"),
     pytorchs_test: ("recipe/tests/pytorch.sh",),
     libtorchs_test: ("recipe/tests/libtorch.sh",),
     all_configs: ("scripts/build-all.sh",),

@@ -128,6 +128,14 @@ def test_libtorch_that_names_a_folder_of_the_build_or_cannot_be_executed_is_refu
     assert judged(repository, libtorch).returncode == 1
 
 
+@pytest.mark.parametrize("stray", ["lib/libtorch_python.so", "lib/python3.12/site-packages/torch/version.py"])
+def test_libtorch_with_a_file_of_pytorch_is_refused(stray: str, repository: Path, libtorch: Path) -> None:
+    write(libtorch / stray)
+    ended = judged(repository, libtorch)
+    assert ended.returncode == 1
+    assert " belongs to pytorch, not to libtorch" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("flavour", "has_magma", "code", "ends"),
     [

@@ -40,6 +40,8 @@ _GITLINK = "160000"
 #: Options of ``git describe``, in the order of ``git submodule status``.
 _DESCRIPTIONS = (("--exact-match", "--tags"), (), ("--tags",), ("--contains", "--exclude=*/*"))
 _ALL = 2147483647  # git's depth for all commits
+#: In the error of a server that lacks a commit; a server that cannot be asked has others.
+_NOT_THERE = "not our ref"
 
 
 class Repositories:
@@ -254,11 +256,20 @@ class Repository:
 
     def _ensure(self, commit: str) -> None:
         """Fetch a commit if no branch or tag has brought it, as git does for a submodule."""
-        if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
-            with contextlib.suppress(AuditError):
-                self._fetch(commit)
-            if not self._try("cat-file", "-t", f"{commit}^{{commit}}"):
-                raise AuditError(f"{clean(self.address)}: commit {commit[:12]} no longer exists")
+        if self._has(commit):
+            return
+        reason = "no commit has this name"
+        try:
+            self._fetch(commit)
+        except AuditError as error:
+            reason = error.message
+        if self._has(commit):
+            return
+        trouble = "no longer exists" if _NOT_THERE in reason else f"cannot be fetched: {reason}"
+        raise AuditError(f"{clean(self.address)}: commit {commit[:12]} {trouble}")
+
+    def _has(self, commit: str) -> bool:
+        return bool(self._try("cat-file", "-t", f"{commit}^{{commit}}"))
 
     def _fetch(self, *words: str, depth: int = 0) -> None:
         # noop: git would otherwise offer the commit that it has, and the server would leave out the missing files

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import git_world
 import pytest
 from audit_samples import audit, has
 
+from groundwork.errors import AuditError
 from pin_audit.cells import cells
 from pin_audit.facts import AnyFact, Column, Newest, RecipeCommit, Submodule, TagCommit
+from pin_audit.repositories import Repository
 from pin_audit.rows import AuditRow
+from pin_audit.services import Services
 from pin_audit.statuses import Status
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
@@ -70,3 +77,38 @@ def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_o
     assert found["metis"].verdict.status is Status.UNPINNED
     assert any(isinstance(one, Newest) for one in found["metis"].facts)
     assert rows(pins(ONE, METIS, "pytorch_sparse"), package="pytorch_cluster") == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("the commit", r"commit [0-9a-f]{12} no longer exists$"),
+        ("the server", r"commit [0-9a-f]{12} cannot be fetched: .*does not (appear to be a git repository|exist)"),
+        ("the network", r"commit [0-9a-f]{12} cannot be fetched: .*not allowed"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_commit_that_cannot_be_asked_for_is_not_one_that_is_gone(
+    fault: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No branch has the commit, as after a rebase; servers still have it."""
+    git_world.without_settings(monkeypatch)
+    repo = git_world.Repo(tmp_path / "repo")
+    repo.tag("v1", repo.commit())
+    repo.commit("topic")
+    commits = repo.make()
+    git_world.git("update-ref", "-d", "refs/heads/topic", cwd=repo.path)
+    repository = Repository(f"file://{repo.path}", Services(tmp_path / "cache"), "")
+    repository.update()
+    wanted = commits[2]
+    if fault == "the commit":
+        wanted = "1234567abc" + "0" * 30
+    elif fault == "the server":
+        shutil.rmtree(repo.path)
+    elif fault == "the network":
+        monkeypatch.setattr(repository, "_offline", True)
+    if not fault:
+        assert repository.describe(wanted) == wanted[:7]
+        return
+    with pytest.raises(AuditError, match=reason):
+        repository.describe(wanted)

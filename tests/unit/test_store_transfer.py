@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +15,7 @@ from small_files import write
 from stop_at_write import every_stop
 from tiny import kept_sentences, make_package
 
+from groundwork.errors import BuildError, OutOfSpaceError
 from megabuild.engine import archive, output_folder
 from megabuild.plan import tree_reuse
 from megabuild.plan.fingerprint import Fingerprint
@@ -190,6 +193,40 @@ def test_packages_whose_tests_never_ran_are_not_uploaded(
     assert put == names[1:2]
 
 
+@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("error", [server.StoreError, OutOfSpaceError])
+def test_packages_after_a_store_s_failure_are_built_here_and_other_errors_end_the_run(
+    error: type[Exception], failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = packages_of(tmp_path / "made")
+    store = server.Store(str(tmp_path / "store"), writes=True)
+    records = {}
+    for item in items:
+        for _ in store.put(item.file_name, tmp_path / "made/linux-64" / item.file_name):
+            pass
+        records[item.file_name] = store.find(item.file_name)
+    real = server.Store.fetch
+
+    def fetch(store: server.Store, record: server.Record, target: Path) -> Iterator[int]:
+        if record.key == items[failing].file_name:
+            raise error("the third answer")
+        return real(store, record, target)
+
+    monkeypatch.setattr(server.Store, "fetch", fetch)
+    progress = transfer_of(
+        tmp_path, items, existing=frozenset(), stored=store_lookup.Stored(packages=cast(Any, records))
+    )
+    monkeypatch.setattr(Progress, "read", lambda plan: progress)
+    with (
+        kept_sentences() as said,
+        nullcontext() if error is server.StoreError else pytest.raises(error),
+    ):
+        store_transfer.fetch(progress, {server.STORE: store.address}, Status("x", tmp_path / "state"))
+    warned = ["the third answer" in one.getMessage() for one in said if one.levelno == logging.WARNING]
+    assert warned == [True] * (error is server.StoreError)
+    assert list(published.records(tmp_path / "packages")) == [item.file_name for item in items[:failing]]
+
+
 def asked_store(folder: Path, items: list[Any]) -> Any:
     """A plan with these items, and a store with their packages and its tree."""
     plan = transfer_of(folder, items).plan
@@ -263,9 +300,13 @@ def test_a_damaged_record_of_a_store_is_named_in_the_plan_and_the_others_are_use
     assert ["not fetched from the store: " in note for note in stored.notes] == [True]
 
 
+@pytest.mark.parametrize(
+    "error", [server.StoreError("full"), BuildError("full"), OSError(errno.ENOSPC, "full")], ids=repr
+)
 def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The packages are published; after a build that failed, its error is the run's."""
     items = packages_of(tmp_path / "made")
     fingerprints = {item.file_name: item.fingerprint for item in items}
     archives = [archive.read(path) for path in sorted((tmp_path / "made/linux-64").glob("*.conda"))]
@@ -283,7 +324,7 @@ def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
     def put_part(store: server.Store, path: str, content: bytes) -> None:
         parts.append(path)
         if len(parts) == 2:
-            raise server.StoreError("full")
+            raise error
         real(store, path, content)
 
     monkeypatch.setattr(server.Store, "_put_part", put_part)
@@ -293,7 +334,7 @@ def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
     with kept_sentences() as said:
         store_transfer.put(progress.plan, environ, status)
     warned = [record.getMessage() for record in said if record.levelno == logging.WARNING]
-    assert ["incomplete" in text for text in warned] == [True]
+    assert ["incomplete" in text and "full" in text for text in warned] == [True]
     assert [store.find(key) is not None for key in keys] == [True, False, False]
     store_transfer.put(progress.plan, environ, status)
     assert [store.find(key) is not None for key in keys] == [True, True, False], "c is not published"

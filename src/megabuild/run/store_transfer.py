@@ -100,7 +100,8 @@ def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> N
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     """Upload a plan's tested packages and, if all are tested, their tree, if the store takes uploads.
 
-    An error of the store is only a warning: it does not fail the run.
+    An error, also of the disk while the tree is packed, is only a warning: it does not fail the run, nor hide why the
+    run failed.
     """
     store = named_store(environ)
     if store is None or not store.writes:
@@ -115,7 +116,7 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
                 _put_file(store, key, path, item.package.id.label, status)
         if progress.tree.use is TreeUse.REUSE and not progress.missing and not progress.untested:
             _put_tree(plan, store, status)
-    except (StoreError, MegabuildError) as error:
+    except (StoreError, MegabuildError, OSError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)
         logger.warning("upload to the store is incomplete; the next run retries it: %s", why)
 

@@ -1,0 +1,260 @@
+"""A part of the audit that cannot be read is reported, whatever the error; the other parts are read."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import git_world
+import msgspec
+import pytest
+from audit_site import request, services
+from small_files import program, write
+
+from groundwork import files
+from groundwork.errors import AuditError, ConfigError, Interrupted, MegabuildError, ProviderError, UsageError
+from groundwork.files import FileLock
+from pin_audit import audit_report, bump_hashes, git_command, run_sources, snapshots
+from pin_audit.audit_report import BEGIN, END
+from pin_audit.bump_hashes import Digest, find_sha256
+from pin_audit.facts import SourceOutcome
+from pin_audit.git_command import run_git
+from pin_audit.repositories import Repositories, Repository
+from pin_audit.request import AuditRequest
+from pin_audit.run_sources import gather
+from pin_audit.services import Services
+from pin_audit.snapshots import Snapshot
+from pin_audit.sources import pinning, recipe_pins, submodules
+
+NAMES = ("a", "b", "c")
+URLS = [f"https://github.com/o/{name}/releases/download/v1/{name}.tar.gz" for name in NAMES]
+
+
+def repository_of(folder: Path, cache: Path) -> Repository:
+    return Repository(f"file://{folder}", Services(cache), "")
+
+
+@pytest.fixture
+def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, tagged v1."""
+    git_world.without_settings(monkeypatch)
+    repo = git_world.Repo(tmp_path / "upstream")
+    repo.tag("v1", repo.commit())
+    repo.make()
+    return repo.path
+
+
+@pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 2)], ids=str)
+@pytest.mark.parametrize("fault", ["no repository", "no commit", "an update that runs a command"])
+def test_a_submodule_that_cannot_be_looked_up_is_told_and_the_others_are_described(
+    fault: str, failing: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git_world.without_settings(monkeypatch)
+    links = {}
+    for name in NAMES:
+        repo = git_world.Repo(tmp_path / f"{name}.git")
+        repo.tag(f"{name}-1", repo.commit())
+        links[name] = repo.make()[1]
+    broken = [NAMES[number] for number in failing]
+    entries = git_world.modules({name: f"../{name}.git" for name in NAMES}).decode()
+    for name in broken:
+        if fault == "no repository":
+            shutil.rmtree(tmp_path / f"{name}.git")
+        elif fault == "no commit":
+            links[name] = "1234567abc" + "0" * 30
+        else:
+            entries = entries.replace(f"path = {name}\n", f"path = {name}\n\tupdate = !touch x\n")
+    top = git_world.Repo(tmp_path / "top.git")
+    top.tag("v1", top.commit(files={".gitmodules": entries.encode()}, gitlinks=links))
+    top.make()
+    given = Services(tmp_path / "cache")
+    repositories = Repositories(given)
+    asked = SimpleNamespace(
+        repository=lambda: repositories.open(f"file://{top.path}", only="v1"), repositories=repositories
+    )
+    outcome = submodules.read(cast(Any, asked))
+    found = {fact.name: fact for fact in outcome.facts}
+    assert {name: fact.value for name, fact in found.items()} == {
+        name: "" if name in broken else f"{name}-1" for name in NAMES
+    }
+    assert [name for name, fact in found.items() if fact.trouble] == broken
+
+
+@pytest.mark.parametrize("content", [b"[submodule", b"\xff\xfe[x]", b"x" * (2 << 20)], ids=len)
+def test_submodules_that_cannot_be_parsed_are_not_none(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git_world.without_settings(monkeypatch)
+    repo = git_world.Repo(tmp_path / "top.git")
+    repo.tag("v1", repo.commit(files={".gitmodules": content}))
+    repo.make()
+    repositories = Repositories(Services(tmp_path / "cache"))
+    asked = SimpleNamespace(
+        repository=lambda: repositories.open(f"file://{repo.path}", only="v1"), repositories=repositories
+    )
+    outcome = submodules.read(cast(Any, asked))
+    assert (outcome.facts, ".gitmodules" in outcome.trouble) == ((), True)
+
+
+def test_a_clone_that_cannot_be_updated_is_used_with_a_warning(upstream: Path, tmp_path: Path) -> None:
+    repository_of(upstream, tmp_path / "cache").update()
+    shutil.rmtree(upstream)
+    again = repository_of(upstream, tmp_path / "cache")
+    again.update()
+    assert again.describe("v1") == "v1"
+    (warning,) = again._services.warnings
+    assert "; using the clone of " in warning
+
+
+@pytest.mark.parametrize("fault", ["no repository", "another user's cache", "another process"])
+def test_a_clone_that_cannot_be_made_is_an_error_each_time(
+    fault: str, upstream: Path, tmp_path: Path
+) -> None:
+    repository = repository_of(upstream, tmp_path / "cache")
+    reason = r"^.*: cannot be written: "
+    if fault == "no repository":
+        shutil.rmtree(upstream)
+        reason = "does not appear to be a git repository|does not exist"
+    elif fault == "another user's cache":
+        write(tmp_path / "cache/git")
+    held = FileLock(f"{repository._folder}.lock")
+    if fault == "another process":
+        repository._folder.parent.mkdir(parents=True)
+        held.acquire()
+        repository._services.remaining = lambda: 0.0
+    for _ in range(2):
+        with pytest.raises(AuditError, match=reason):
+            repository.update()
+    held.release()
+
+
+def test_git_that_takes_too_long_or_is_missing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("git")
+    program(tmp_path / "bin/git", '[ "$1" != version ] || { echo git version 2.47.0; exit 0; }\nsleep 30')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    began = time.monotonic()
+    with pytest.raises(AuditError, match="git took longer than 0 s"):
+        run_git(tmp_path, "status", seconds=0.2)
+    assert time.monotonic() - began < 20
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AuditError, match="git is not installed"):
+        run_git(tmp_path, "status")
+
+
+@pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 2)], ids=str)
+@pytest.mark.parametrize("error", [AuditError, ConfigError])
+def test_a_recipe_whose_sources_cannot_be_read_is_told_and_the_others_are_read(
+    error: type[MegabuildError], failing: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = [NAMES[number] for number in failing]
+
+    def commits(name: str, *_: object) -> list[Any]:
+        if name in broken:
+            raise error(f"{name} is broken")
+        return [recipe_pins.RecipeCommit(name=name, value="1", recipe=name)]
+
+    known = [SimpleNamespace(name=name, recipe=write(tmp_path / name)) for name in NAMES]
+    monkeypatch.setattr(recipe_pins, "packages", lambda: known)
+    monkeypatch.setattr(recipe_pins, "_commits_of", commits)
+    asked = SimpleNamespace(foreign=False, root=tmp_path, target=SimpleNamespace(recipe=None))
+    outcome = recipe_pins.read_commits(cast(Any, asked))
+    assert [fact.name for fact in outcome.facts] == [name for name in NAMES if name not in broken]
+    assert outcome.trouble == "; ".join(f"{name} is broken" for name in broken)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ProviderError("no answer"), msgspec.DecodeError("x"), KeyError("assets"), TypeError("x")],
+    ids=repr,
+)
+@pytest.mark.parametrize("failing", [(0,), (0, 1), (0, 1, 2)], ids=str)
+def test_after_an_address_without_an_answer_the_next_one_is_asked(
+    error: Exception, failing: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def published(url: str, _: AuditRequest) -> Digest:
+        if URLS.index(url) in failing:
+            raise error
+        return Digest(sha256="1" * 64, source=url)
+
+    monkeypatch.setattr(bump_hashes, "_published_sha256", published)
+    found = find_sha256(URLS, request(services(tmp_path), version="1"))
+    if len(failing) < len(URLS):
+        assert (found.sha256, found.source) == ("1" * 64, URLS[len(failing)])
+    else:
+        expected = "no answer" if isinstance(error, ProviderError) else "does not list the release's files"
+        assert (found.sha256, expected in found.source) == ("", True)
+
+
+def test_another_error_of_an_address_is_a_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def published(*_: object) -> Digest:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bump_hashes, "_published_sha256", published)
+    with pytest.raises(ZeroDivisionError):
+        find_sha256(URLS, request(services(tmp_path), version="1"))
+
+
+def test_an_audit_that_is_interrupted_ends_git_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = []
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_sources.time, "sleep", interrupt)
+    monkeypatch.setattr(git_command, "stop", lambda: stopped.append("git"))
+    ended = threading.Event()
+
+    def hangs(_: AuditRequest) -> SourceOutcome:
+        ended.wait()
+        return SourceOutcome()
+
+    with pytest.raises(Interrupted):
+        gather([request(services(tmp_path))], {"hangs": hangs})
+    ended.set()
+    assert stopped == ["git"]
+
+
+def read_pins(path: Path) -> None:
+    pinning._from_local(path)
+
+
+def insert_table(path: Path) -> None:
+    audit_report.insert(path, "x")
+
+
+def test_a_snapshot_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write", full)
+    with pytest.raises(AuditError, match="a-1.json: cannot be written: No space left on device"):
+        snapshots.save(Snapshot(package="a", version="1", made="", sources=()), tmp_path)
+
+
+@pytest.mark.parametrize(("reader", "error"), [(read_pins, AuditError), (insert_table, UsageError)])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"nothing of it"], ids=["bytes", "text"])
+def test_a_file_that_cannot_be_used_is_an_error(
+    reader: Callable[[Path], None], error: type[MegabuildError], content: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content + f"\n{BEGIN}\n{END}\n".encode() * content.startswith(b"\xff"))
+    before = path.read_bytes()
+    if reader is read_pins and not content.startswith(b"\xff"):
+        path = tmp_path / "empty"
+        path.mkdir()
+        before = b""
+    with pytest.raises(error):
+        reader(path)
+    assert not path.is_file() or path.read_bytes() == before

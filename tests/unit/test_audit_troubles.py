@@ -239,7 +239,7 @@ def test_a_snapshot_that_cannot_be_written_is_an_error(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "write", full)
-    with pytest.raises(AuditError, match="a-1.json: cannot be written: No space left on device"):
+    with pytest.raises(AuditError, match=r"a-1\.json: cannot be written: No space left on device"):
         snapshots.save(Snapshot(package="a", version="1", made="", sources=()), tmp_path)
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
-from cmake_python_swap import cmake_regenerate, ninja_dry_run, python_facts
+from cmake_python_swap import cmake_regenerate, ninja_dry_run, python_facts, skbuild_backend
 from conda_wheels import tools
 from gpu_tools.slim.check import Check
 from groundwork import bootstrap
@@ -28,6 +28,8 @@ from pin_audit import git_command
 from pyg_extensions import fetch_sources
 from pyg_extensions.install import toolchain, user_environment
 from pyg_extensions.table import EXTENSIONS
+from tree_inputs import generators
+from tree_inputs.contents import Contents
 from tree_inputs.tree import Tree
 from upstream_tests import run as upstream_run
 from upstream_tests.selection import Selection
@@ -38,7 +40,7 @@ class Failed(Exception):
 
 
 ERRORS = (Failed, MegabuildError, ninja_dry_run.NinjaError, cmake_regenerate.RegenerateError,
-          python_facts.InterpreterError)  # fmt: skip
+          python_facts.InterpreterError, skbuild_backend.SkbuildError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,22 @@ def environment_of_the_program(world: World) -> None:
     bootstrap.ensure(world.folder, "run")
 
 
+def scikit_build(world: World) -> None:
+    skbuild_backend.configure(world.folder, world.program("fine"))
+
+
+def scikit_build_with_a_log(world: World) -> None:
+    skbuild_backend.configure(world.folder, world.program("fine"), log=world.folder / "log")
+
+
+def python_of_generators(world: World) -> None:
+    """Whose modules are unknown if it does not answer; unknown inputs count as changed."""
+    tree = cast(Any, SimpleNamespace(root=str(world.folder), is_outside=bool))
+    python = world.program(json.dumps([str(world.folder / "lib"), str(world.folder / "lib")]))
+    if generators.digest(tree, python, [], Contents()) == generators.UNKNOWN:
+        raise Failed
+
+
 def byte_code(world: World) -> None:
     package = LocalPackage(name="numpy", version="1", platform="linux-64")
     _compile_modules(package, Path(world.program()), world.folder)
@@ -175,6 +193,7 @@ def byte_code(world: World) -> None:
 CALLERS: tuple[Callable[[World], None], ...] = (
     provider, guarded_provider, uv, auditwheel, git, clone, slim, compiler, pip, import_of_an_extension,
     python_of_the_swap, ninja, ninja_of_a_tree, cmake, pytest_of_upstream, environment_of_the_program, byte_code,
+    scikit_build, scikit_build_with_a_log, python_of_generators,
 )  # fmt: skip
 
 
@@ -199,6 +218,7 @@ BY_PATH = (
     ninja_of_a_tree,
     cmake,
     byte_code,
+    python_of_generators,
 )
 
 
@@ -216,3 +236,41 @@ def test_its_success_is_the_callers(
 ) -> None:
     """What the program prints and writes is enough for a success: the failures above are those of its end."""
     caller(World(tmp_path, "exit 0", monkeypatch))
+
+
+@pytest.mark.parametrize("answer", ["", "no JSON", "[1", '["/nowhere"'])
+def test_a_python_whose_answer_cannot_be_read_has_unknown_modules(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = World(tmp_path, "exit 0", monkeypatch).program(answer)
+    tree = cast(Any, SimpleNamespace(root=str(tmp_path)))
+    assert generators.digest(tree, python, [], Contents()) == generators.UNKNOWN
+
+
+@pytest.mark.parametrize("may_be_empty", [True, False])
+@pytest.mark.parametrize(
+    ("script", "end", "failed"),
+    [
+        ("", "exit 0", "if it may not be empty"),  # no report
+        ("echo '<testsuites' >{report}", "exit 0", "if it may not be empty"),  # half a report
+        ("echo '<testsuites' >{report}", "exit 1", "always"),
+        ("echo '<testsuites/>' >{report}", "exit 0", "if it may not be empty"),
+        ("echo '<testsuites/>' >{report}", "exit 5", "if it may not be empty"),
+        ("echo '<testsuites/>' >{report}", "exit 3", "always"),
+        ("echo '<testsuites/>' >{report}", "kill -9 $$", "always"),
+        ("", "sleep 30", "always"),
+    ],
+)
+def test_tests_without_a_result_have_failed(
+    script: str, end: str, failed: str, may_be_empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "report.xml"
+    world = World(tmp_path, end.replace("sleep", "exec sleep"), monkeypatch)
+    monkeypatch.setattr(sys, "executable", world.program(script=script.format(report=report)))
+    monkeypatch.setattr(upstream_run, "installed_build", lambda: None)
+    monkeypatch.setattr(upstream_run, "PATIENCE", 0.3 / 3600 if "sleep" in end else 1)
+    monkeypatch.setattr(Selection, "may_be_empty", lambda *_: may_be_empty)
+    selection = Selection(sections={"each Python": {"test_x.py": ""}})
+    result = upstream_run.run_file("test_x.py", selection, tmp_path, 1)
+    assert result.failed == ["test_x.py"] * (failed == "always" or not may_be_empty)
+    assert result.counts[upstream_run.Outcome.FAILED] == len(result.failed)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_files import program
+from small_files import program as make_program
 
 from groundwork.errors import ProviderError
 from megabuild.providers.local import compilers
@@ -50,7 +50,7 @@ def test_a_program_that_does_not_run_is_told(
     """A compiler may lack a library of its own; its version would be empty."""
     for name in ("gcc", "g++", "getconf"):
         then = f"echo {name}: libmpc.so.3: cannot open shared object file >&2; exit 127"
-        program(tmp_path / name, then if name == failing else f'exec {shutil.which(name)} "$@"')
+        make_program(tmp_path / name, then if name == failing else f'exec {shutil.which(name)} "$@"')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(ProviderError, match=r"^looking for gcc and g\+\+: (.|\n)*libmpc.so.3: cannot open"):
         probe()

@@ -46,11 +46,12 @@ def download(
 
 
 def _address(wanted: ExtensionRelease, where: Configured) -> str:
-    listed, _ = offered(wanted.name, where, where.client().page)
+    listed, troubles = offered(wanted.name, where, where.client().page)
     for file in listed:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
             return file.url
-    raise ProviderError(f"pip's index has no {wanted.archive}", "check pip's indexes: pip config list")
+    problem = f"pip's index has no {wanted.archive}"
+    raise ProviderError("; ".join([problem, *troubles]), "check pip's indexes: pip config list")
 
 
 def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:

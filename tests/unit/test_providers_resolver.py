@@ -455,6 +455,11 @@ def test_what_the_catalogue_does_not_list_is_a_wheel_where_an_index_has_one(
     assert lock.with_wheels(asked, table, [_interpreter()]) == ("cython", "msgpack-python", "setuptools_scm")
     both = [_interpreter(), _interpreter("3.13")]
     assert lock.with_wheels(["cython"], table, both) == (), "a Python without a wheel"
+    with monkeypatch.context() as patch:
+        patch.setenv("PIP_EXTRA_INDEX_URL", "http://127.0.0.1:9/simple")
+        assert lock.with_wheels(["cython"], table, [_interpreter()]) == ("cython",)
+        with pytest.raises(ProviderError, match="looking for wheels of cython: .*127.0.0.1"):
+            lock.with_wheels(["cython"], table, both)  # the silent index may have the other one
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(ProviderError, match="cython"):
         lock.with_wheels(["cython"], table, [_interpreter()])

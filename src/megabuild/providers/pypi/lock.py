@@ -167,13 +167,16 @@ def with_wheels(
     def has_wheel(name: str) -> bool:
         project = catalogue.pypi_name(name)
         try:
-            offered, _ = pip_indexes.offered(project, where, client.page)
+            offered, troubles = pip_indexes.offered(project, where, client.page)
         except NotFound:
             return False
         except NetworkError as error:
             raise ProviderError(f"looking for wheels of {project}: {error.message}", error.remedy) from error
         wheels = [file for file in offered if file.tags and not file.yanked]
-        return all(best_first(wheels, python.python, python.platforms) for python in pythons)
+        fits = all(best_first(wheels, python.python, python.platforms) for python in pythons)
+        if troubles and not fits:  # an index that did not answer may have the others
+            raise ProviderError(f"looking for wheels of {project}: {'; '.join(troubles)}", pip_indexes.REMEDY)
+        return fits
 
     candidates = sorted(name for name in names if not _NATIVE.fullmatch(name))
     answers = each(has_wheel, candidates, _AT_ONCE)

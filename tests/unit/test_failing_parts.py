@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
+import os
 import queue
 import shutil
 import subprocess
@@ -21,6 +24,8 @@ from test_run_places import tiny as tiny
 from tiny import Tiny, make_package
 
 import check_staged
+import install_libtorch
+import share_libtorch
 import verify_package
 from gpu_tools.slim.manifest import TouchedFile, read_manifest
 from groundwork import bootstrap, channel_folder, in_use, process
@@ -38,7 +43,8 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
-from megabuild.configs.platforms import choose_build_platform
+from groundwork.network.index import Configured
+from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
@@ -58,8 +64,10 @@ from megabuild.status.reading import run_names
 from megabuild.status.status import Status
 from megabuild.store import published
 from pin_audit import snapshots
+from pyg_extensions import fetch_sources
 from pyg_extensions.install import installer
 from pyg_extensions.install.installation import Origin
+from pyg_extensions.table import ExtensionRelease
 
 RECIPE = Path(__file__).parents[2] / "recipe"
 TORCH = """
@@ -350,3 +358,113 @@ def test_a_compiled_wheel_is_kept_if_it_has_no_fault(fault: str, tmp_path: Path)
     with pytest.raises(BuildError) if fault else nullcontext():
         installer._Installer._compile(cast(Any, steps), cast(Any, request))
     assert (tmp_path / "kept/a.whl").exists() == (not fault)
+
+
+@pytest.mark.parametrize("troubles", [(), ("no answer",), ("no answer", "refused")], ids=str)
+def test_an_index_that_does_not_answer_is_named_if_the_others_lack_an_archive(
+    troubles: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch_sources, "offered", lambda *_: ((), troubles))
+    release = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256="")
+    with pytest.raises(ProviderError) as caught:
+        fetch_sources._address(release, Configured())
+    assert caught.value.message.split("; ") == ["pip's index has no torch_scatter-2.1.2.tar.gz", *troubles]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_fault"),
+    [
+        (ModuleNotFoundError("No module named 'sympy'", name="sympy"), False),
+        (ModuleNotFoundError("No module named 'sympy.core'", name="sympy.core"), False),
+        (ModuleNotFoundError("No module named 'torch._C'", name="torch._C"), True),
+        (ModuleNotFoundError("No module named 'torchgen'", name="torchgen"), True),
+        (ModuleNotFoundError("no name"), False),
+        (ImportError("undefined symbol", name="sympy"), True),
+        (RuntimeError("no kernel"), True),
+        (AttributeError("module has no attribute 'ones'", name="ones"), True),
+        (None, False),
+    ],
+    ids=repr,
+)
+def test_a_torch_that_cannot_be_imported_is_a_fault_unless_another_package_is_missing(
+    error: Exception | None, is_fault: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(*_: object) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(importlib, "import_module", lambda _: SimpleNamespace(add=use, ones=use))
+    assert check_staged.import_fault() == (f"{type(error).__name__}: {error}" if is_fault else "")
+
+
+def test_libtorch_on_another_file_system_is_copied_and_another_error_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other(*_: object, **__: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write(tmp_path / "torch/lib/libtorch_cpu.so", "a library")
+    monkeypatch.setattr(os, "link", other)
+    assert install_libtorch.install(tmp_path / "torch", tmp_path / "env") == 1
+    assert (tmp_path / "env/lib/libtorch_cpu.so").read_text() == "a library"
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(OSError, match="No space left"):
+        install_libtorch.install(tmp_path / "torch", tmp_path / "env")
+
+
+@pytest.mark.parametrize("present", ["lib/libtorch_cuda.so", "lib/libc10.so", ""])
+def test_a_tree_without_libtorch_or_the_python_side_is_no_success(present: str, tmp_path: Path) -> None:
+    if present:
+        write(tmp_path / "torch" / present)
+    with pytest.raises(FileNotFoundError, match="was the tree built"):
+        install_libtorch.install(tmp_path / "torch", tmp_path / "env")
+    with pytest.raises(FileNotFoundError, match="the Python side was not built"):
+        share_libtorch.link(tmp_path / "torch", tmp_path / "env", [])
+
+
+@pytest.mark.parametrize("failing", ["build", "host", "run", "test", ""])
+@pytest.mark.parametrize("doubled", [False, True])
+def test_a_package_with_an_environment_that_has_no_solution_cannot_be_built(
+    failing: str, doubled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that need different versions of a package have environments of their own, which the plan does not know."""
+
+    def environment(specs: tuple[str, ...], *_: object) -> dict[str, str]:
+        if failing and any(spec.startswith(failing) for spec in specs):
+            raise PreflightError(f"{failing} cannot be solved")
+        return dict.fromkeys(specs, "1")
+
+    monkeypatch.setattr(solving, "environment", environment)
+    needs = {kind: (f"{kind}-needs 1",) for kind in ("build", "host", "run", "test")}
+    if doubled:
+        needs["test"] += ("test-needs 2",)
+    package = SimpleNamespace(name="a", build_string="0", **needs)
+    solver = solving.Solver(cast(Any, SimpleNamespace(channels=(1,))), Platforms.native("linux-64"), ())
+    is_known = failing and not (doubled and failing == "test")
+    with pytest.raises(PreflightError, match=f"{failing} cannot") if is_known else nullcontext():
+        assert solver.built_with(cast(Any, package)) == ["build build-needs 1 1", "host host-needs 1 1"]
+
+
+@pytest.mark.parametrize("failing", [(0,), (1,), (2,), (0, 2)], ids=str)
+def test_a_free_threaded_python_without_a_solution_is_left_out_and_another_python_is_not_asked(
+    failing: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pythons = ("3.13t", "3.14t", "3.15t")
+
+    def environment(specs: tuple[str, ...], *_: object) -> dict[str, str]:
+        for number in failing:
+            if specs == (f"python {pythons[number]}",):
+                raise PreflightError(f"{pythons[number]} cannot be solved")
+        return {}
+
+    monkeypatch.setattr(solving, "environment", environment)
+    packages = []
+    for python in (*pythons, "3.12"):
+        needs = {"build": (), "host": (f"python {python}",), "run": (), "test": ()}
+        packages.append(SimpleNamespace(name="a", build_string="0", python=python, skipped=False, **needs))
+    given = cast(Any, SimpleNamespace(channels=(1,), pythons=pythons))
+    gaps = solving.free_threaded_gaps(cast(Any, packages), given, Platforms.native("linux-64"))
+    assert gaps == {pythons[number]: f"{pythons[number]} cannot be solved" for number in failing}

@@ -28,6 +28,7 @@ import install_libtorch
 import share_libtorch
 import verify_package
 from gpu_tools.slim.manifest import TouchedFile, read_manifest
+from gpu_tools.verify import gpu, gpu_probe
 from groundwork import bootstrap, channel_folder, in_use, process
 from groundwork.errors import (
     AuditError,
@@ -35,6 +36,7 @@ from groundwork.errors import (
     ConfigError,
     IntegrityError,
     MegabuildError,
+    OutOfMemoryError,
     OutOfSpaceError,
     PackageTestError,
     PreflightError,
@@ -43,17 +45,20 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
+from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import Configured
 from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
-from megabuild.plan import environment_record, fingerprint, solving
+from megabuild.plan import environment_record, fingerprint, planning, solving
 from megabuild.plan.environment_packages import Requirements, solve_all
 from megabuild.providers import command
+from megabuild.providers.conda_forge.provider import ChannelError
+from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
-from megabuild.run import session, store_transfer
+from megabuild.run import preflight, session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
@@ -64,7 +69,7 @@ from megabuild.status.reading import run_names
 from megabuild.status.status import Status
 from megabuild.store import published
 from pin_audit import snapshots
-from pyg_extensions import fetch_sources
+from pyg_extensions import fetch_sources, pyg_index
 from pyg_extensions.install import installer
 from pyg_extensions.install.installation import Origin
 from pyg_extensions.table import ExtensionRelease
@@ -468,3 +473,143 @@ def test_a_free_threaded_python_without_a_solution_is_left_out_and_another_pytho
     given = cast(Any, SimpleNamespace(channels=(1,), pythons=pythons))
     gaps = solving.free_threaded_gaps(cast(Any, packages), given, Platforms.native("linux-64"))
     assert gaps == {pythons[number]: f"{pythons[number]} cannot be solved" for number in failing}
+
+
+@pytest.mark.parametrize("make", [planning.make_plan, planning.survey_plan, planning.preview_plan])
+@pytest.mark.parametrize("error", [ChannelError, PreflightError, ProviderError])
+def test_only_a_plan_to_look_at_does_without_a_channel(
+    make: Callable[..., object], error: type[MegabuildError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Environment:
+        raise error("channel conda-forge is silent", "check the network")
+
+    provider = SimpleNamespace(provide=fail, survey=fail)
+    draft = SimpleNamespace(provider=provider, plan=lambda environment: environment.notes)
+    monkeypatch.setattr(planning._Draft, "read", lambda *_: draft)
+    monkeypatch.setattr(planning, "_check_place", lambda _: None)
+    monkeypatch.setattr(
+        planning, "unreachable", lambda error, _: ProviderError(error.message, "another provider")
+    )
+    options = cast(Any, SimpleNamespace(config=SimpleNamespace(name="linux_64_cpu", pythons=("3.12",))))
+    if make is planning.preview_plan and error is ChannelError:
+        (note,) = cast(Any, make(options, print))
+        assert note == "not asked: channel conda-forge is silent. A build needs it: another provider"
+        return
+    with pytest.raises(ProviderError if error is ChannelError else error) as caught:
+        make(options, print)
+    assert caught.value.remedy == ("another provider" if error is ChannelError else "check the network")
+
+
+@pytest.mark.parametrize(
+    "digest", [(), ("",), ("0" * 63,), ("g" * 64,), ("0" * 64 + "\n",), ("0" * 64,)], ids=repr
+)
+def test_an_official_source_without_a_hash_is_never_built(digest: tuple[str, ...]) -> None:
+    variant = {"torch_sha256": digest} if digest else {}
+    config = SimpleNamespace(name="a", torch_version="2.13.0", variant=variant)
+    plan = SimpleNamespace(
+        config=config, source=preflight.OFFICIAL, options=SimpleNamespace(torch_source=None)
+    )
+    with nullcontext() if digest == ("0" * 64,) else pytest.raises(IntegrityError, match="no torch_sha256"):
+        preflight._check_source(cast(Any, plan))
+
+
+@pytest.mark.parametrize("gigabytes", [3.9, 4.1])
+def test_a_machine_that_cannot_run_one_compiler_is_refused(
+    gigabytes: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = int(gigabytes * 1e9)
+    monkeypatch.setattr(preflight, "measure", lambda: SimpleNamespace(memory=memory, memory_free=0))
+    jobs = SimpleNamespace(count=1, reason="x")
+    estimate = SimpleNamespace(memory_per_job=4e9, jobs=jobs)
+    with nullcontext() if gigabytes > 4 else pytest.raises(OutOfMemoryError):
+        preflight._check_memory(cast(Any, estimate))
+
+
+@pytest.mark.parametrize("mounted", ["root/proc", "root", ""])
+def test_a_debian_root_with_a_mount_is_not_deleted(
+    mounted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "entry/root/proc/file")
+    places = ["/", *([str(tmp_path / "entry" / mounted)] if mounted else [])]
+    disks = [SimpleNamespace(mountpoint=place) for place in places]
+    monkeypatch.setattr(debian_root.psutil, "disk_partitions", lambda **_: disks)
+    with (
+        pytest.raises(ProviderError, match="cannot be deleted with mounts in it")
+        if mounted
+        else nullcontext()
+    ):
+        debian_root._delete(tmp_path / "entry")
+    assert file.exists() == bool(mounted)
+
+
+@pytest.mark.parametrize(
+    ("returncode", "printed", "says"),
+    [
+        (process.TIMED_OUT, "", "no answer after "),
+        (process.NOT_STARTED, "", "exit code 127"),
+        (0, "", "exit code 0"),
+        (1, "", "exit code 1"),
+        (-11, f"{gpu_probe.STEP}multiplying", "killed by signal 11 (SIGSEGV) while multiplying"),
+    ],
+)
+def test_a_probe_of_the_gpu_without_an_answer_has_failed(
+    returncode: int, printed: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess([], returncode, printed, "")
+    monkeypatch.setattr(process, "run", lambda *_, **__: done)
+    answer = gpu._run_probe(tmp_path / "python")
+    assert answer["failed"].startswith(says)
+    report = gpu.compare_with_gpus(tmp_path, answer)
+    assert (report["ok"], says in report["no_gpu"]) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "whole"),
+    [
+        (NetworkError("no parts", status=200), True),
+        (NetworkError("no parts", status=416), True),
+        (NetworkError("forbidden", status=403), False),
+        (NetworkError("silent"), False),
+    ],
+    ids=repr,
+)
+def test_a_wheel_is_downloaded_whole_only_from_a_server_without_parts(
+    error: NetworkError, whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    saved: list[str] = []
+
+    def save(url: str, path: Path) -> None:
+        saved.append(url)
+        path.write_text("no wheel")
+
+    monkeypatch.setattr(wheel_contents, "read_remote", refuse)
+    contents = wheel_contents.Contents(Configured(), tmp_path)
+    monkeypatch.setattr(contents, "_for_files", SimpleNamespace(save=save))
+    file = cast(Any, SimpleNamespace(name="a-1.whl", url="https://i/a-1.whl", sha256="0" * 64))
+    with pytest.raises(ProviderError, match="broken wheel" if whole else error.message):
+        contents.of(file)
+    assert saved == ["https://i/a-1.whl"] * whole
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (NotFound("no page"), ()),
+        (NetworkError("silent"), "silent"),
+        (NetworkError("forbidden", status=403), "forbidden"),
+        (PermissionError(13, "Permission denied"), "/a: cannot read: Permission denied"),
+    ],
+    ids=repr,
+)
+def test_only_a_missing_page_has_no_wheels(
+    error: Exception, answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pyg_index, "listed", refuse)
+    found = pyg_index.read_page("file:///a")
+    assert (found.message if isinstance(found, ProviderError) else found) == answer

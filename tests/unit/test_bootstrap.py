@@ -17,7 +17,7 @@ from small_files import program, write
 from tiny import wait_for
 
 from groundwork import bootstrap
-from groundwork.errors import IntegrityError, PreflightError, ProviderError
+from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from groundwork.user_folders import cache_folder, expanded, home_folder, replace_home
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -239,3 +239,29 @@ def test_the_next_start_waits_for_the_programs_of_a_killed_one(tmp_path: Path) -
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         go.touch()
         fcntl.flock(file, fcntl.LOCK_EX)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (PreflightError("no home", "set HOME"), PreflightError.exit_code, "error: no home\nhint: set HOME\n"),
+        (OSError(errno.ENOSPC, "No space left", "/x"), OutOfSpaceError.exit_code, "error: /x: "),
+        (KeyboardInterrupt(), 130, "error: interrupted by Ctrl-C"),
+        (ZeroDivisionError("a bug"), None, ""),
+    ],
+    ids=repr,
+)
+def test_an_error_before_the_environment_exists_has_its_exit_code(
+    error: BaseException, code: int | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit if code else type(error)) as caught, bootstrap._explained():
+        raise error
+    assert getattr(caught.value, "code", None) == code
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EIO])
+def test_another_error_of_the_system_is_not_hidden(error: int) -> None:
+    with pytest.raises((OSError, SystemExit)) as caught, bootstrap._explained():
+        raise OSError(error, os.strerror(error))
+    assert getattr(caught.value, "code", 1) != 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,3 +73,21 @@ def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tm
     assert re.search(r"Z driver +checked disk\n$", second.path.read_text())
     assert (tmp_path / "latest.log").resolve() == second.path
     assert first.path.name.startswith("linux_64_cpu-")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF])
+def test_on_a_full_disk_a_line_is_lost_and_another_error_is_one(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with LogFile(tmp_path, "linux_64_cpu", Mask({})) as log:
+        log.write("driver", "first")
+        is_full = number in (errno.ENOSPC, errno.EDQUOT)
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "_file", SimpleNamespace(write=refuse))
+            with nullcontext() if is_full else pytest.raises(OSError, match=os.strerror(number)):
+                log.write("driver", "lost")
+        log.write("driver", "last")
+    assert [line.split()[-1] for line in log.path.read_text().splitlines()] == ["first", "last"]

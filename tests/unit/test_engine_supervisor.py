@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from groundwork import guard
 from groundwork.errors import IsolationError, MegabuildError
+from megabuild.engine import supervisor
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import TESTS, Place, end_strays, run_worker
 from megabuild.isolation.base import Host
@@ -125,3 +127,25 @@ def test_only_processes_of_this_state_are_ended(tmp_path: Path) -> None:
         for process in processes:
             process.kill()
             process.wait()
+
+
+def test_a_worker_that_does_not_end_is_killed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its guard may be stopped, and cannot end it then."""
+    monkeypatch.setattr(supervisor, "GRACE_SECONDS", -2.5)
+    lines: list[str] = []
+
+    def stop() -> None:
+        if lines:
+            (child,) = psutil.Process().children()
+            child.suspend()
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_worker(place, job("endless"), on_line=lines.append, on_tick=stop)
+    assert time.monotonic() - started < 30
+    assert not psutil.Process().children()
+    with suppress(
+        psutil.NoSuchProcess
+    ):  # an orphan stays until the first process of the machine takes its end
+        assert psutil.Process(int(lines[0])).status() == psutil.STATUS_ZOMBIE

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -162,3 +164,20 @@ def test_a_folder_is_checked_without_being_made(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     with pytest.raises(PreflightError, match=f"{tmp_path} is not writable"):
         files.check_creatable(tmp_path / "a", "remedy")
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_file_is_copied_to_another_file_system_only(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move that fails for another reason has not happened."""
+    source = write(tmp_path / "a", "content")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "rename", refuse)
+    target = tmp_path / "there/b"
+    with nullcontext() if number == errno.EXDEV else pytest.raises(OSError, match=os.strerror(number)):
+        files.move(source, target)
+    assert target.exists() == (number == errno.EXDEV)

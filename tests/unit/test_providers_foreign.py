@@ -68,6 +68,27 @@ def test_a_package_that_cannot_be_unpacked_ends_the_root(failing: str, tmp_path:
         assert (done.returncode == 0) == (not failing), inside
 
 
+@pytest.mark.parametrize("command", [root._FETCH, root._UNPACK_CUDNN], ids=["source", "cuDNN"])
+def test_each_command_that_fails_ends_the_root(command: str, tmp_path: Path) -> None:
+    """In the hooks that fetch the source and unpack cuDNN; the files go to a folder in place of /."""
+    makes = {"apt-get": "touch pytorch_1.dsc pytorch_1.tar.xz libcudnn-frontend-dev_1.deb"}
+    inside = command.replace(f"/{root.SOURCE_FOLDER}", f"{tmp_path}/source").replace("/tmp", str(tmp_path))
+    used = [
+        name for name in ("mkdir", "apt-get", "dpkg-source", "sha256sum", "dpkg-deb", "rm") if name in command
+    ]
+    for failing in ("", *used):
+        for name in used:
+            then = "exit 3" if name == failing else makes.get(name, "")
+            if name == "mkdir" and not then:
+                then = f'exec {shutil.which(name)} "$@"'
+            program(tmp_path / "bin" / name, then)
+        environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+        command_line = ["sh", "-c", inside]
+        done = subprocess.run(command_line, cwd=tmp_path, env=environ, capture_output=True, check=False)
+        assert (done.returncode == 0) == (not failing), failing
+        shutil.rmtree(tmp_path / "source", ignore_errors=True)
+
+
 def test_debian_cross_compiles_for_arm_and_for_no_other_processor() -> None:
     assert Foreign.of(Platforms.native("linux-64")) is None
     assert Foreign.of(CROSS) == ARM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import re
@@ -288,3 +289,17 @@ def test_records_of_packages_that_cannot_be_read_are_told(ended: Path) -> None:
     result = status_result([read_run_state(ended)], time.time())
     assert (result.exit_code, "records of packages cannot be read" in result.lines[2]) == (0, True)
     assert shown(result)["untested"] is None
+
+
+def test_a_record_that_cannot_be_read_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "run", a_state())
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(state_file, "read", refuse)
+    read = read_run_state(tmp_path / "run")
+    assert (read.standing, read.record) == (Standing.UNREADABLE, None)
+    assert "state.json: Permission denied" in status_result([read], 1.0).lines[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -272,9 +272,13 @@ def build_config(options: Options, build_options: BuildOptions, view: View, invo
 
 
 def _write_sums(output: Path, console: Console) -> None:
-    """Write the hashes of all packages, unless the disk is full."""
-    with Screen(console, what="hashing packages"), suppress(OSError, MegabuildError):
-        sums = published.write_sums(output)
+    """Write the hashes of all packages; without them, on a full disk, the result of the builds stays."""
+    with Screen(console, what="hashing packages") as screen:
+        try:
+            sums = published.write_sums(output)
+        except (OSError, MegabuildError) as error:
+            screen.note(f"{WARNING}the packages' hashes are not written: {error}")
+            return
         print_lines([f"packages and their hashes: {display(sums)}"], console.file)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import shutil
@@ -9,6 +11,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +19,7 @@ from pathlib import Path
 import pytest
 from calling import call
 from click.testing import Result as CliResult
+from rich.console import Console
 from tiny import Tiny
 
 from command_line import running
@@ -23,7 +27,7 @@ from command_line.overview import overview_lines
 from command_line.run_command import Invocation
 from groundwork import in_use
 from groundwork.channel import Channel
-from groundwork.errors import BuildError, ProviderError
+from groundwork.errors import BuildError, IntegrityError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.configs.config import available
@@ -35,6 +39,7 @@ from megabuild.run.outlook import Outlook
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
 from megabuild.status.record import PackageState
 from megabuild.status.status import Status, script_lines
+from megabuild.store import published
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "linux_64_cuda129")
 Act = Callable[[], None]
@@ -306,3 +311,23 @@ def test_build_all_passes_its_arguments_on(
         text=True,
     )
     assert (done.returncode, done.stdout) == (8, f"{call} 3\n")
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left"), IntegrityError("no record"), ZeroDivisionError("a bug")],
+    ids=repr,
+)  # fmt: skip
+def test_hashes_that_cannot_be_written_are_told_and_the_builds_keep_their_result(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of the former run stays, with the hashes of former packages."""
+
+    def refuse(_: Path) -> Path:
+        raise error
+
+    monkeypatch.setattr(published, "write_sums", refuse)
+    written = io.StringIO()
+    is_bug = isinstance(error, ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError) if is_bug else nullcontext():
+        running._write_sums(tmp_path, Console(file=written, width=200))
+    assert ("! the packages' hashes are not written: " in written.getvalue()) != is_bug

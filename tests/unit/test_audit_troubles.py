@@ -20,10 +20,10 @@ from small_files import program, write
 from groundwork import files
 from groundwork.errors import AuditError, ConfigError, Interrupted, MegabuildError, ProviderError, UsageError
 from groundwork.files import FileLock
-from pin_audit import audit_report, bump_hashes, git_command, run_sources, snapshots
+from pin_audit import audit_report, bump_hashes, git_command, snapshots
 from pin_audit.audit_report import BEGIN, END
 from pin_audit.bump_hashes import Digest, find_sha256
-from pin_audit.facts import SourceOutcome
+from pin_audit.facts import RecipeCommit, SourceOutcome
 from pin_audit.git_command import run_git
 from pin_audit.repositories import Repositories, Repository
 from pin_audit.request import AuditRequest
@@ -159,7 +159,7 @@ def test_a_recipe_whose_sources_cannot_be_read_is_told_and_the_others_are_read(
     def commits(name: str, *_: object) -> list[Any]:
         if name in broken:
             raise error(f"{name} is broken")
-        return [recipe_pins.RecipeCommit(name=name, value="1", recipe=name)]
+        return [RecipeCommit(name=name, value="1", recipe=name)]
 
     known = [SimpleNamespace(name=name, recipe=write(tmp_path / name)) for name in NAMES]
     monkeypatch.setattr(recipe_pins, "packages", lambda: known)
@@ -210,7 +210,7 @@ def test_an_audit_that_is_interrupted_ends_git_and_says_so(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_sources.time, "sleep", interrupt)
+    monkeypatch.setattr(time, "sleep", interrupt)
     monkeypatch.setattr(git_command, "stop", lambda: stopped.append("git"))
     ended = threading.Event()
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from small_files import program, shared_library, write
 from test_run_places import started
@@ -54,6 +55,7 @@ from megabuild.engine.supervisor import TESTS
 from megabuild.isolation.base import Host
 from megabuild.plan import environment_record, fingerprint, planning, solving
 from megabuild.plan.environment_packages import Requirements, solve_all
+from megabuild.plan.options import OFFICIAL
 from megabuild.providers import command
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.debian import root as debian_root
@@ -443,7 +445,9 @@ def test_a_package_with_an_environment_that_has_no_solution_cannot_be_built(
         return dict.fromkeys(specs, "1")
 
     monkeypatch.setattr(solving, "environment", environment)
-    needs = {kind: (f"{kind}-needs 1",) for kind in ("build", "host", "run", "test")}
+    needs: dict[str, tuple[str, ...]] = {}
+    for kind in ("build", "host", "run", "test"):
+        needs[kind] = (f"{kind}-needs 1",)
     if doubled:
         needs["test"] += ("test-needs 2",)
     package = SimpleNamespace(name="a", build_string="0", **needs)
@@ -506,9 +510,7 @@ def test_only_a_plan_to_look_at_does_without_a_channel(
 def test_an_official_source_without_a_hash_is_never_built(digest: tuple[str, ...]) -> None:
     variant = {"torch_sha256": digest} if digest else {}
     config = SimpleNamespace(name="a", torch_version="2.13.0", variant=variant)
-    plan = SimpleNamespace(
-        config=config, source=preflight.OFFICIAL, options=SimpleNamespace(torch_source=None)
-    )
+    plan = SimpleNamespace(config=config, source=OFFICIAL, options=SimpleNamespace(torch_source=None))
     with nullcontext() if digest == ("0" * 64,) else pytest.raises(IntegrityError, match="no torch_sha256"):
         preflight._check_source(cast(Any, plan))
 
@@ -532,7 +534,7 @@ def test_a_debian_root_with_a_mount_is_not_deleted(
     file = write(tmp_path / "entry/root/proc/file")
     places = ["/", *([str(tmp_path / "entry" / mounted)] if mounted else [])]
     disks = [SimpleNamespace(mountpoint=place) for place in places]
-    monkeypatch.setattr(debian_root.psutil, "disk_partitions", lambda **_: disks)
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: disks)
     with (
         pytest.raises(ProviderError, match="cannot be deleted with mounts in it")
         if mounted

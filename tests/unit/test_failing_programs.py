@@ -29,7 +29,7 @@ from pyg_extensions import fetch_sources
 from pyg_extensions.install import toolchain, user_environment
 from pyg_extensions.table import EXTENSIONS
 from tree_inputs import generators
-from tree_inputs.contents import Contents
+from tree_inputs.contents import UNKNOWN, Contents
 from tree_inputs.tree import Tree
 from upstream_tests import run as upstream_run
 from upstream_tests.selection import Selection
@@ -181,7 +181,7 @@ def python_of_generators(world: World) -> None:
     """Whose modules are unknown if it does not answer; unknown inputs count as changed."""
     tree = cast(Any, SimpleNamespace(root=str(world.folder), is_outside=bool))
     python = world.program(json.dumps([str(world.folder / "lib"), str(world.folder / "lib")]))
-    if generators.digest(tree, python, [], Contents()) == generators.UNKNOWN:
+    if generators.digest(tree, python, [], Contents()) == UNKNOWN:
         raise Failed
 
 
@@ -244,7 +244,7 @@ def test_a_python_whose_answer_cannot_be_read_has_unknown_modules(
 ) -> None:
     python = World(tmp_path, "exit 0", monkeypatch).program(answer)
     tree = cast(Any, SimpleNamespace(root=str(tmp_path)))
-    assert generators.digest(tree, python, [], Contents()) == generators.UNKNOWN
+    assert generators.digest(tree, python, [], Contents()) == UNKNOWN
 
 
 @pytest.mark.parametrize("may_be_empty", [True, False])

@@ -21,6 +21,7 @@ from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import File, best_first
 from groundwork.network.resolver import marker_environment
 from groundwork.network.wheel_contents import Content, Contents
+from groundwork.pip_settings import REMEDY
 from megabuild.providers.catalogue import Catalogue
 from megabuild.providers.command import each
 from megabuild.providers.local.interpreters import Interpreter
@@ -175,7 +176,7 @@ def with_wheels(
         wheels = [file for file in offered if file.tags and not file.yanked]
         fits = all(best_first(wheels, python.python, python.platforms) for python in pythons)
         if troubles and not fits:  # an index that did not answer may have the others
-            raise ProviderError(f"looking for wheels of {project}: {'; '.join(troubles)}", pip_indexes.REMEDY)
+            raise ProviderError(f"looking for wheels of {project}: {'; '.join(troubles)}", REMEDY)
         return fits
 
     candidates = sorted(name for name in names if not _NATIVE.fullmatch(name))

@@ -162,7 +162,7 @@ def pytest_of_upstream(world: World) -> None:
 
 def environment_of_the_program(world: World) -> None:
     write(world.folder / "requirements.lock", "")
-    make = 'mkdir -p "$last/bin"; cp "$0" "$last/bin/python"; exit 0'
+    make = 'mkdir -p "$last/bin" "$last/lib/python3/site-packages"; cp "$0" "$last/bin/python"; exit 0'
     cases = f'*" venv "*) {make} ;; *" config "*) exit 0 ;;'
     python = world.program(script=f'for last do :; done; case "$*" in {cases} esac')
     world.patch.setattr(sys, "executable", python)

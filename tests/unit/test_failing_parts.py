@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import json
 import os
 import queue
 import shutil
@@ -11,8 +12,9 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,7 +32,7 @@ import share_libtorch
 import verify_package
 from gpu_tools.slim.manifest import TouchedFile, read_manifest
 from gpu_tools.verify import gpu, gpu_probe
-from groundwork import bootstrap, channel_folder, in_use, process
+from groundwork import bootstrap, channel_folder, files, in_use, process
 from groundwork.errors import (
     AuditError,
     BuildError,
@@ -46,6 +48,7 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
+from groundwork.network.cache import Cache
 from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import Configured
 from megabuild.configs.platforms import Platforms, choose_build_platform
@@ -71,10 +74,12 @@ from megabuild.status.reading import run_names
 from megabuild.status.status import Status
 from megabuild.store import published
 from pin_audit import snapshots
+from pin_audit.sources.pinning import PinningPackage
 from pyg_extensions import fetch_sources, pyg_index
 from pyg_extensions.install import installer
 from pyg_extensions.install.installation import Origin
 from pyg_extensions.table import ExtensionRelease
+from tree_inputs.owners import Owners
 
 RECIPE = Path(__file__).parents[2] / "recipe"
 TORCH = """
@@ -615,3 +620,76 @@ def test_only_a_missing_page_has_no_wheels(
     monkeypatch.setattr(pyg_index, "listed", refuse)
     found = pyg_index.read_page("file:///a")
     assert (found.message if isinstance(found, ProviderError) else found) == answer
+
+
+@dataclass
+class Pip:
+    """A pip whose commands fail if they are named; it remembers all."""
+
+    failing: Collection[str]
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, command: str, *_: str, what: str, links: object = None) -> None:
+        step = "requirements" if "requirements" in what else command
+        self.asked.append(step)
+        if step in self.failing:
+            raise ProviderError(f"{what}: no space", "free some")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("fault", ["", "has no kernel"])
+@pytest.mark.parametrize("failing", [(), ("install",), ("requirements",), ("uninstall",)], ids=str)
+def test_each_step_of_an_installation_that_fails_is_an_error(
+    failing: tuple[str, ...], fault: str, broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An extension that works needs no requirements; a faulty wheel, no other cause, leads to a compile."""
+    monkeypatch.setattr(installer, "check_installed", lambda *_: None)
+    monkeypatch.setattr(installer, "find_import_fault", lambda *_: "")
+    monkeypatch.setattr(installer, "why_broken", lambda _: "damaged" * broken)
+    pip = Pip(failing)
+    environment = SimpleNamespace(prefix=tmp_path, torch_version="2.13.0")
+    steps = SimpleNamespace(
+        _report=print, _pip=pip, _environment=environment, _folder=tmp_path, _fault=lambda *_: fault
+    )
+    request = cast(Any, SimpleNamespace(name="torch_sparse", extension=None))
+    expected: type[MegabuildError] | None = None
+    if "install" in failing:
+        expected = IntegrityError if broken else ProviderError
+    elif fault:
+        expected = ProviderError if failing else IntegrityError
+    with pytest.raises(expected) if expected else nullcontext() as caught:
+        installer._Installer._install(cast(Any, steps), request, Path("a.whl"))
+    if caught is not None:
+        assert type(caught.value) is expected
+        assert "no space" in caught.value.message or not failing
+    assert ("uninstall" in pip.asked) == (bool(fault) and failing in ((), ("uninstall",)))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_cache_that_cannot_be_written_to_is_told_once_and_the_answers_are_used(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files, "write", refuse)
+    told: list[str] = []
+    cache = Cache(tmp_path, offline=False, tell=told.append)
+    for name in ("a", "b"):
+        assert cache.cached(PinningPackage(channel=name, name="x"), 0.0, name.encode).data == name.encode()
+    assert told == [f"{tmp_path} cannot be written to ({os.strerror(number)}); nothing is cached"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff", b"[]", b'{"name": "b"}', b'{"name": "b", "files": 1}'], ids=repr
+)
+def test_a_record_of_a_package_that_cannot_be_read_leaves_the_others_their_files(
+    content: bytes, tmp_path: Path
+) -> None:
+    for name in ("a", "c"):
+        write(tmp_path / f"conda-meta/{name}.json", json.dumps({"name": name, "files": [f"lib/{name}.h"]}))
+    (tmp_path / "conda-meta/b.json").write_bytes(content)
+    owners = Owners({"PREFIX": str(tmp_path)}, tmp_path)
+    for name in ("a", "c"):
+        (owner,) = owners.of(str(tmp_path / f"lib/{name}.h"))
+        assert owner.name == name

@@ -487,3 +487,31 @@ def test_mistakes_have_exit_codes(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")  # a machine without nvidia-smi
     assert slim(*arguments) == error.exit_code
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.EPERM, PreflightError.exit_code),  # a file system without hard links, or another user's file
+        (errno.ENOSPC, OutOfSpaceError.exit_code),
+    ],
+)
+def test_a_file_that_cannot_be_replaced_leaves_the_environment_as_it_was(
+    number: int, code: int, after: int, env: Path, slim: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.replace
+    moved: list[str] = []
+
+    def refuse(source: Any, target: Any) -> None:
+        if f"/{BACKUP}/new/" in str(source) or f"/{BACKUP}/originals/" in str(target):
+            moved.append(str(target))
+            if len(moved) == after + 1:
+                raise OSError(number, os.strerror(number), str(target))
+        real(source, target)
+
+    before = without_backup(env)
+    monkeypatch.setattr(os, "replace", refuse)
+    assert slim("--apply", "--no-check") == code
+    assert len(moved) > after
+    assert without_backup(env) == before

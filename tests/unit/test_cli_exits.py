@@ -22,6 +22,7 @@ import pytest
 import zstandard
 from import_path import packages_path
 
+from command_line import run_command
 from command_line.main import megabuild
 from command_line.output_stream import Output
 from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, _keep_utf8, outcome
@@ -296,3 +297,72 @@ def test_a_harmless_word_is_never_answered_with_an_option_that_acts(
     command = partial(megabuild.main, ["slim", word, "x"], standalone_mode=False, obj=invocation)
     assert outcome(command, invocation) == errors.UsageError.exit_code
     assert capsys.readouterr().err.splitlines()[1].startswith(f"hint: {hint}")
+
+
+@pytest.mark.parametrize("failed", [0, errors.BuildError.exit_code])
+@pytest.mark.parametrize(
+    "printing", [None, OSError(errno.ENOSPC, "full", "/x"), errors.UsageError("x")], ids=repr
+)
+def test_a_document_that_cannot_be_printed_fails_a_success_and_hides_no_failure(
+    printing: Exception | None, failed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def print_document(_: object) -> None:
+        if printing is not None:
+            raise printing
+
+    monkeypatch.setattr(run_command, "_print_document", print_document)
+    invocation = Invocation(log_folder=tmp_path, json=True)
+    code = outcome(lambda: Result(format="x", exit_code=failed), invocation)
+    expected = failed
+    if not failed and printing is not None:
+        expected = getattr(printing, "exit_code", errors.OutOfSpaceError.exit_code)
+    assert code == expected
+
+
+class EndedError(Exception):
+    """Raised in place of the process's end."""
+
+
+@pytest.mark.parametrize(
+    ("ended", "full", "expected"),
+    [
+        (0, "", 0),
+        (0, "stdout", errors.OutOfSpaceError.exit_code),
+        (0, "stderr", errors.OutOfSpaceError.exit_code),
+        (errors.BuildError.exit_code, "stdout", errors.BuildError.exit_code),
+        (KeyboardInterrupt(), "", errors.Interrupted.exit_code),
+        (KeyboardInterrupt(), "stderr", errors.Interrupted.exit_code),
+    ],
+    ids=repr,
+)
+def test_a_stream_on_a_full_disk_fails_a_success_and_a_second_signal_is_an_interrupt(
+    ended: int | BaseException, full: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> int:
+        if full:
+            cast(Output, getattr(sys, full)).is_incomplete = True
+        if isinstance(ended, BaseException):
+            raise ended
+        return ended
+
+    codes: list[int] = []
+
+    def end_process(code: int) -> None:
+        codes.append(code)
+        raise EndedError
+
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.StringIO())
+    for place in (
+        "certificates.share_with_programs",
+        "interrupts.ignore_signals",
+        "open_streams",
+        "replace_home",
+    ):
+        monkeypatch.setattr(f"command_line.run_command.{place}", lambda *_: None)
+    monkeypatch.setattr(run_command, "_keep_utf8", lambda _: None)
+    monkeypatch.setattr(run_command, "outcome", end)
+    monkeypatch.setattr(run_command, "end_process", end_process)
+    with pytest.raises(EndedError):
+        run_command.run(click.Command("x"), name="x", invocation=Invocation(log_folder=tmp_path))
+    assert codes == [expected]

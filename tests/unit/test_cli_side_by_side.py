@@ -382,6 +382,8 @@ member.main()
         ("raise OutOfSpaceError('full', 'free some')", 12),
         ("raise KeyboardInterrupt", 130),
         ("1 / 0", os.EX_SOFTWARE),
+        # a second signal, while the error is printed
+        ("from command_line import run_command; run_command._report = build; raise KeyboardInterrupt", 130),
     ],
 )
 def test_a_process_answers_and_ends_with_the_exit_code_of_its_config(

@@ -28,6 +28,7 @@ from groundwork.errors import (
     BuildError,
     IntegrityError,
     MegabuildError,
+    OutOfSpaceError,
     PreflightError,
     UnknownError,
     VerdictError,
@@ -381,3 +382,25 @@ def test_each_free_threaded_python_that_cannot_be_built_for_is_named(
         cast(Any, packages), cast(Any, environment), Platforms.native("linux-64")
     )
     assert gaps == {python: f"none for {python}" for python in failing}
+
+
+@pytest.mark.parametrize("errors", [(8, 12), (12, 8), (0, 12, 8), (8, 0, 12), (0, 0), (0, 4)], ids=str)
+def test_of_different_errors_the_first_one_is_the_exit_code(errors: tuple[int, ...]) -> None:
+    """Of extensions, and of followed runs."""
+    kinds = {one.exit_code: one for one in (BuildError, OutOfSpaceError, PreflightError)}
+    items = []
+    runs = []
+    for number, code in enumerate(errors):
+        name = ("torch_scatter", "torch_sparse", "torch_cluster")[number]
+        more: dict[str, Any] = (
+            {"error": kinds[code]("x")} if code else {"origin": Origin.INSTALLED, "installed": "1"}
+        )
+        items.append(ended(name, **more))
+        record = RunRecord(
+            config="a", status=RunStatus.FAILED if code else RunStatus.DONE, began=0.0, updated=1.0, pid=1,
+            process_began=0.0, host="a", exit_code=code,
+        )  # fmt: skip
+        runs.append(RunState(folder=Path("/a"), standing=Standing.ENDED, record=record))
+    first = next((code for code in errors if code), 0)
+    assert install_result(environment(), (), items, only_plan=False).exit_code == first
+    assert status_result(runs, 1.0, followed=True).exit_code == first

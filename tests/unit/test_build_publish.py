@@ -150,6 +150,19 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     assert published.records(channel) == {}
 
 
+def test_each_damaged_package_is_removed_and_named(tmp_path: Path) -> None:
+    names = ("one", "two", "three")
+    for name in names:
+        channel, _ = publish(tmp_path, name)
+    found = published.records(channel)
+    broken = [file for file in found if file.startswith(("one", "two"))]
+    for file in broken:
+        (channel / found[file].path).write_bytes(b"rot")
+    problems = published.repair(channel, "linux-64")
+    assert [problem.partition(":")[0] for problem in problems] == broken
+    assert published.records(channel).keys() == found.keys() - set(broken)
+
+
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])
 def test_an_index_that_does_not_fit_is_written_anew(tmp_path: Path, damage: str) -> None:
     channel, record = publish(tmp_path, "one")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,14 +32,21 @@ from groundwork.errors import (
     MegabuildError,
     OutOfSpaceError,
     PreflightError,
+    ProviderError,
     UnknownError,
     VerdictError,
 )
+from groundwork.network import index
+from groundwork.network.client import NetworkError
+from groundwork.network.index import Configured
+from groundwork.network.resolver import NoFittingWheels
 from megabuild import upload as uploading
 from megabuild.configs.platforms import Platforms
 from megabuild.engine import archive, worker
 from megabuild.plan import solving
+from megabuild.providers.wheel import torch_wheels
 from megabuild.run import driver, extension
+from megabuild.run.graph import Graph
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.summary import ResultStatus
 from megabuild.status.reading import RunState, Standing
@@ -45,7 +54,7 @@ from megabuild.status.record import RunRecord, RunStatus
 from megabuild.status.show import status_result
 from megabuild.status.status import Status
 from pin_audit import command
-from pyg_extensions import find_wheel
+from pyg_extensions import find_wheel, sources
 from pyg_extensions.install.install_report import install_result
 from pyg_extensions.install.installation import Origin
 from upstream_tests import run as upstream_run
@@ -404,3 +413,138 @@ def test_of_different_errors_the_first_one_is_the_exit_code(errors: tuple[int, .
     first = next((code for code in errors if code), 0)
     assert install_result(environment(), (), items, only_plan=False).exit_code == first
     assert status_result(runs, 1.0, followed=True).exit_code == first
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_fault_counts_more_than_a_part_without_an_answer(
+    order: int, release: Callable[[], Channel], invocation: Invocation, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    fault = LibraryVerdict(path="a.so", module="a", ok=False)
+    silent = LibraryVerdict(path="b.so", module="b", ok=False, unknown=True)
+    verdicts = [Verdict(subject="a", libraries=(one,)) for one in (fault, silent)][::order]
+    assert verdict_result(verdicts).exit_code == VerdictError.exit_code
+    monkeypatch.setattr(verify_report, "gpu_lines", lambda _: [])
+    assert (
+        verify_report.gpu_result({"present": 0, "faults": ["x"], "ok": False}).exit_code
+        == VerdictError.exit_code
+    )
+    assert (
+        verify_report.gpu_result({"present": 0, "faults": [], "ok": False}).exit_code
+        == UnknownError.exit_code
+    )
+    world = World((True, False), tmp_path, release, invocation, monkeypatch)
+    audits = [
+        SimpleNamespace(
+            target=SimpleNamespace(package="a"), with_status=lambda _: ["row"], not_read=lambda: []
+        ),
+        SimpleNamespace(
+            target=SimpleNamespace(package="b"), with_status=lambda _: [], not_read=lambda: ["pinning"]
+        ),
+    ][::order]
+    monkeypatch.setattr(command, "make", lambda *_, **__: SimpleNamespace(audits=audits, warnings=()))
+    monkeypatch.setattr(command, "markdown", lambda *_, **__: "")
+    monkeypatch.setattr(command, "to_document", lambda _: {})
+    code = call(world.invocation, "audit", "--package", "all", "--fail-on", "conflict").exit_code
+    assert code == VerdictError.exit_code
+
+
+def test_of_several_failed_tests_that_end_no_others_the_first_is_the_run_s() -> None:
+    running = Graph.__new__(Graph)
+    running._error = None
+    running._late = None
+    work = cast(Any, SimpleNamespace(vital=True, ends_others=False))
+    kept = [running._is_runs_error(work, cast(Any, name)) for name in ("first", "second")]
+    assert (kept, running._late) == ([True, False], "first")
+
+
+@pytest.mark.parametrize(
+    "errors", [(ProviderError, IntegrityError), (IntegrityError, ProviderError)], ids=str
+)
+def test_of_several_wheels_without_success_the_first_reason_is_told(
+    errors: tuple[type[MegabuildError], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(wheel: Any, *_: object) -> Path:
+        raise errors[wheel.number](f"reason {wheel.number}")
+
+    wheels = [SimpleNamespace(name="a.whl", number=number) for number in (0, 1)]
+    monkeypatch.setattr(find_wheel, "offers", lambda *_: (wheels, ""))
+    monkeypatch.setattr(find_wheel, "_in_cache", fetch)
+    choice = find_wheel.find_wheel(cast(Any, None), "", index=cast(Any, None), cache=tmp_path, report=print)
+    assert (choice.wheel, choice.reason) == (None, "reason 0")
+
+
+@pytest.mark.parametrize("answered", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+def test_a_wheel_is_known_to_be_missing_only_if_every_question_was_answered(
+    answered: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = list(answered)
+
+    def resolve(*_: object, **__: object) -> None:
+        raise (NoFittingWheels if left.pop(0) else ProviderError)("no wheel")
+
+    monkeypatch.setattr(torch_wheels.locking, "resolve", resolve)
+    config = cast(Any, SimpleNamespace(torch_version="2.13.0", cuda_version=None))
+    found = torch_wheels._find_lock(config, cast(Any, None), tmp_path, None)
+    assert isinstance(found, torch_wheels.NoWheel)
+    assert found.is_known == all(answered)
+
+
+@pytest.mark.parametrize("silent", [(0,), (1,), (0, 1), (0, 2), (0, 1, 2)], ids=str)
+def test_each_index_that_does_not_answer_is_named(
+    silent: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"https://i{number}" for number in range(3)]
+
+    def listed(address: str, _: object) -> list[Any]:
+        number = names.index(address.removesuffix("/a/"))
+        if number in silent:
+            raise NetworkError(f"{names[number]} is silent")
+        return [SimpleNamespace(project="a", name="a-1.whl")]
+
+    monkeypatch.setattr(index, "listed", listed)
+    where = Configured(indexes=tuple(names))
+    reasons = tuple(f"{names[number]} is silent" for number in silent)
+    if len(silent) < 3:
+        assert index.offered("a", where, cast(Any, None))[1] == reasons
+    else:
+        with pytest.raises(NetworkError) as caught:
+            index.offered("a", where, cast(Any, None))
+        assert caught.value.message == "; ".join(reasons)
+
+
+@pytest.mark.parametrize("error", [ProviderError, IntegrityError, OutOfSpaceError])
+def test_archives_that_cannot_be_had_leave_their_extensions_out_and_a_full_disk_ends_the_plan(
+    error: type[MegabuildError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error("the reason")
+
+    left_out: dict[str, str] = {}
+    monkeypatch.setattr(sources, "fetch", refuse)
+    monkeypatch.setattr(sources, "archive_address", lambda *_: "")
+    search = SimpleNamespace(_leave_out=lambda names, why: left_out.update(dict.fromkeys(names, why)))
+    wanted = {"a": SimpleNamespace(archive="a", sha256=""), "b": SimpleNamespace(archive="b", sha256="")}
+    with pytest.raises(error) if error is OutOfSpaceError else nullcontext():
+        sources._Search._download_with_login(cast(Any, search), "https://i", cast(Any, wanted), tmp_path)
+    assert left_out == ({} if error is OutOfSpaceError else dict.fromkeys("ab", "the reason"))
+
+
+def test_the_first_environment_without_a_solution_and_a_failed_build_are_the_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"a.conda": "Cannot solve: nothing provides a", "b.conda": "Cannot solve: nothing provides b"}
+    monkeypatch.setattr(worker, "test", lambda package, *_: wrong[package.name])
+    passed, problem = worker.test_all([Path(name) for name in wrong], [], None, None)
+    assert (passed, problem) == ([], wrong["a.conda"])
+
+    def build(*_: object) -> None:
+        raise RuntimeError("Script failed with status 1")
+
+    monkeypatch.setattr(worker, "build", build)
+    monkeypatch.setattr(worker, "packages", lambda _: [Path("a.conda")])
+    job = {"env": {}, "tests": [], "test": True, "channels": [], "output_dir": str(tmp_path)}
+    arguments = [str(write(tmp_path / "job.json", json.dumps(job))), str(tmp_path / "outcome.json")]
+    assert worker.main(arguments) == 1
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert (outcome["kind"], outcome["message"]) == ("build", "Script failed with status 1")

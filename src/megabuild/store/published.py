@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,7 +17,9 @@ from groundwork.errors import IntegrityError
 from groundwork.names import package_name
 from groundwork.network.channel_logins import separate_logins
 from groundwork.text import Sign
-from megabuild.engine import archive
+
+if TYPE_CHECKING:
+    from megabuild.engine.archive import Archive  # the progress of tools for any environment needs no engine
 
 RECORDS = ".megabuild-packages.json"
 #: Hint of the errors on a run without packages or records.
@@ -227,6 +230,8 @@ def repair(channel: Path, platform: str) -> list[str]:
     Reads every package: gigabytes in seconds, while building on a damaged one would cost hours. The caller holds the
     config's lock.
     """
+    from megabuild.engine import archive  # imported late: reading records needs none of it
+
     if not channel.is_dir():
         return []
     published = records(channel)
@@ -274,7 +279,7 @@ def _drop(channel: Path, published: dict[str, PublishedPackage], names: Iterable
 
 def publish(
     channel: Path,
-    archives: Sequence[archive.Archive],
+    archives: Sequence[Archive],
     *,
     platform: str,
     fingerprints: Mapping[str, str],

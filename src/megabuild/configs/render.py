@@ -7,9 +7,8 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,6 @@ _EXPERIMENTAL = "Experimental feature"
 _EXPERIMENTAL_NAME = re.compile(r"\b(git\.\w+|load_from_file)\b")
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _LARGEST_CONTEXT = 1 << 20  # characters of a value; the engine crashes if one exceeds the memory
-_IN_SECTION = re.compile(r"$|[ #]")
-#: A line of a recipe in YAML's block style: of a section, or a key or an item of a list at the top level.
-_BLOCK_LINE = re.compile(r"$|[ #]|- |[\w-]+:(?: |$)")
-_CONTEXT_LINE = re.compile(r"context:\s*(?:#.*)?$")
 #: Characters of a version that is more than a version.
 _RANGE = frozenset("*=<>! ")
 #: A recipe may compute a build string with slashes.
@@ -147,7 +142,7 @@ def _not_rendered(recipe: Path, config: Config, error: Exception) -> ConfigError
 def _context_size(text: bytes) -> int:
     """Estimate the longest value of a recipe's context: each may repeat those before it, or be multiplied."""
     try:
-        document = _read_context(text.decode())
+        document = YAML(typ="safe", pure=True).load(text)
     except (YAMLError, UnicodeError, ValueError, RecursionError):
         return 0  # the engine reports the error
     if not isinstance(document, dict) or not isinstance(document.get("context"), dict):
@@ -163,29 +158,6 @@ def _context_size(text: bytes) -> int:
             size *= max([1, *map(int, numbers)])
         sizes[str(name)] = min(size, _LARGEST_CONTEXT + 1)
     return max(sizes.values(), default=0)
-
-
-def _read_context(text: str) -> Any:
-    """Parse a recipe's context, or the whole recipe where its lines do not show where the context is.
-
-    YAML's parser takes twenty times as long for the whole recipe.
-    """
-    parser = YAML(typ="safe", pure=True)
-    section = _context_section(text)
-    if section:
-        with suppress(YAMLError):  # such as an alias whose anchor is in another section
-            return parser.load(section)
-    return parser.load(text)
-
-
-def _context_section(text: str) -> str:
-    """Return the lines of a recipe's context; empty unless the recipe is in block style and has one context."""
-    lines = text.splitlines(keepends=True)
-    starts = [number for number, line in enumerate(lines) if _CONTEXT_LINE.match(line)]
-    if len(starts) != 1 or not all(map(_BLOCK_LINE.match, lines)):
-        return ""
-    (start,) = starts
-    return lines[start] + "".join(takewhile(_IN_SECTION.match, lines[start + 1 :]))
 
 
 @functools.lru_cache(maxsize=512)

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,8 +44,6 @@ class RunState:
     standing: Standing
     record: RunRecord | None = None
     trouble: str = ""  #: why the record is unreadable
-    #: of the config's published packages; None if their records are unreadable
-    missing_tests: MissingTests | None = field(default_factory=MissingTests)
 
     @property
     def name(self) -> str:
@@ -105,15 +103,19 @@ def read_run_state(folder: Path) -> RunState:
         with suppress(IntegrityError, OSError):
             record = state_file.read(folder) or record
         standing = Standing.ENDED if record.ended else Standing.DIED
-    missing_tests = _read_missing_tests(folder, record)
-    return RunState(folder=folder, standing=standing, record=record, missing_tests=missing_tests)
+    return RunState(folder=folder, standing=standing, record=record)
 
 
-def _read_missing_tests(folder: Path, record: RunRecord) -> MissingTests | None:
-    """Return the tests that the config's packages have not passed, without those that a later build replaced."""
-    channel = folder.parent / "packages" / folder.name
+def read_missing_tests(run: RunState) -> MissingTests | None:
+    """Return the tests that a config's published packages have not passed; None if their records are unreadable.
+
+    Without packages that a later build has replaced.
+    """
+    if run.record is None:
+        return MissingTests()
+    channel = run.folder.parent / "packages" / run.folder.name
     try:
-        return find_missing_tests(channel, current_names(channel, record.packages))
+        return find_missing_tests(channel, current_names(channel, run.record.packages))
     except OSError:
         return None
 

@@ -11,7 +11,7 @@ from groundwork.errors import BuildError, IntegrityError
 from groundwork.exhaustive import assert_never
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, plain, plain_lines, size
-from megabuild.status.reading import RunState, Standing
+from megabuild.status.reading import RunState, Standing, read_missing_tests
 from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
 
 _DAY = 20 * 3600.0
@@ -127,11 +127,12 @@ def _end_lines(record: RunRecord) -> list[str]:
 
 def _test_lines(run: RunState) -> list[str]:
     """Return warnings about packages whose tests failed or never ran; a run in progress may still test them."""
-    if run.missing_tests is None:
+    missing = read_missing_tests(run)
+    if missing is None:
         return [
             f"{_INDENT}{Sign.warning} unknown whether tests failed: the records of packages cannot be read"
         ]
-    return [_INDENT + plain(line) for line in run.missing_tests.lines]
+    return [_INDENT + plain(line) for line in missing.lines]
 
 
 def _resume_lines(record: RunRecord) -> list[str]:
@@ -158,7 +159,7 @@ def status_result(runs: Sequence[RunState], now: float, *, followed: bool = Fals
 
 
 def _document(run: RunState) -> dict[str, object]:
-    missing = run.missing_tests
+    missing = read_missing_tests(run)
     return {
         "name": run.name,
         "folder": str(run.folder),

@@ -12,6 +12,7 @@ from rattler.exceptions import ExtractError
 from rattler.package import IndexJson
 
 from groundwork.errors import ConfigError, UsageError
+from groundwork.names import PackageId
 from megabuild.store import published
 from pyg_extensions.table import EXTENSIONS
 
@@ -132,7 +133,7 @@ class _TorchPin:
 def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | None:
     """Return the package of a record, or None if it is neither PyTorch nor an extension."""
     path = channel / record.path
-    name, version, build = path.name.removesuffix(".conda").rsplit("-", 2)
+    name, version, build = PackageId.of_file(path.name)
     parts = _BUILD.match(build)
     if name not in _PROJECTS or parts is None:
         return None

@@ -192,14 +192,13 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
     try:
         foreign = Foreign.of(platforms)
         found = debian_root.find(request.cache / "debian", cuda=package.cuda is not None, foreign=foreign)
-    except (
-        ProviderError
-    ) as error:  # no mirror is configured, or no root of this machine has libraries for the platform
+    except ProviderError as error:
+        # no mirror is configured, or no root of this machine has libraries for the platform
         reason = error.message
     if found is None and platforms.is_cross:
         raise BuildError(
             f"{package.path.name}: the Debian root with libraries for its wheel is missing: {reason}",
-            f"run again: build-locally.py {request.config} (finished packages are kept),"
+            f"run again: python3 build-locally.py {request.config} (finished packages are kept),"
             f" or make the wheel on a {package.subdir} machine",
         )
     return found

@@ -106,7 +106,7 @@ def test_a_tree_of_other_inputs_is_not_fetched(tmp_path: Path, monkeypatch: pyte
 def test_a_tree_that_is_being_fetched_never_has_another_staging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed anywhere, the next run takes nothing for finished, or the whole of what was fetched."""
+    """After a kill at any write, the next run counts a staging as finished only if all of it was fetched."""
     former, new = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
     finished(tmp_path / "here", "former", former)
     fetch = fetched(tmp_path, new, monkeypatch, wanted=new)

@@ -224,8 +224,8 @@ class LogTail:
         built = self._last(ScriptKind.BUILD, with_package=True)
         if built is not None:
             return _of_test(built.package, built.build_string, engine)
-        for file_name in broken:
-            package = PackageId.of_file(file_name)
+        if broken:
+            package = PackageId.of_file(min(broken))
             return _of_test(package.name, package.build_string, engine)
         return Culprit("", "", "rattler-build", engine)
 

@@ -30,9 +30,8 @@ class Progress:
     #: file names of packages that are published, verified, and were made from the same inputs
     existing: frozenset[str] = frozenset()
     untested: frozenset[str] = frozenset()  #: those among them whose own tests never ran
-    former: frozenset[tuple[str, str]] = (
-        frozenset()
-    )  #: name and variant of all packages of the channel, of any build
+    #: name and variant of all packages of the channel, of any build
+    former: frozenset[tuple[str, str]] = frozenset()
     tree: Decision = tree_reuse.NOTHING_STAGED  #: how the former compile is used
     stored: Stored = NOTHING_STORED  #: packages fetched from a store instead of built
 

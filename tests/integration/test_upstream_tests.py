@@ -85,7 +85,8 @@ def install_torch(packed: Path, version: str, cuda: str | None = None) -> None:
 
 def run(folder: Path, *arguments: str, expect: int = 0) -> str:
     command = [sys.executable, str(folder / "upstream_tests"), *arguments]
-    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder / "test")}
+    # Python takes byte code for current where second and size of the source are the same: those of two descriptions.
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder / "test"), "PYTHONDONTWRITEBYTECODE": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ)
     assert ended.returncode == expect, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr

@@ -20,7 +20,6 @@ from rattler_build import (
     Stage0Recipe,
     VariantConfig,
 )
-from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from groundwork.errors import ConfigError
@@ -30,6 +29,7 @@ from groundwork.redact import secret_names
 from megabuild.configs.config import Config, python_version
 from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import CHANNELS, complete
+from megabuild.configs.recipe_document import parse_recipe
 
 #: Jinja's error in the engine's message, with the line in the recipe.
 _JINJA_ERROR = re.compile(
@@ -142,7 +142,7 @@ def _not_rendered(recipe: Path, config: Config, error: Exception) -> ConfigError
 def _context_size(text: bytes) -> int:
     """Estimate the longest value of a recipe's context: each may repeat those before it, or be multiplied."""
     try:
-        document = YAML(typ="safe", pure=True).load(text)
+        document = parse_recipe(text.decode())
     except (YAMLError, UnicodeError, ValueError, RecursionError):
         return 0  # the engine reports the error
     if not isinstance(document, dict) or not isinstance(document.get("context"), dict):

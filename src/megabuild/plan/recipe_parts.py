@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from groundwork.damage import reading
 from groundwork.errors import ConfigError
 from groundwork.files import sha256
+from megabuild.configs.recipe_document import parse_recipe
 
 _LEFT_OUT = frozenset({"recipe.yaml", "README.md", "patches", "output", "pyg", "wheel", "__pycache__"})
 #: Variant files: a package's plan has the values that it is built with.
@@ -79,7 +78,7 @@ def parts(recipe: Path, top: Path | None = None, *, own: bool = True) -> tuple[P
     feedstocks, scripts are not read, and a file that no output names counts for every output.
     """
     with reading(recipe, "correct the recipe"):
-        document = YAML(typ="safe", pure=True).load(recipe.read_text(encoding="utf-8"))
+        document = parse_recipe(recipe.read_text(encoding="utf-8"))
     reader = _Recipe(document=document, folder=recipe.parent, top=top or recipe.parent, own=own)
     staging: Part | None = None
     packages: dict[str, Part] = {}

@@ -1,8 +1,8 @@
-"""``kill -9`` of the driver at ten moments of two rehearsals, each of which a plain run finishes in the end.
+"""``kill -9`` of the driver at ten moments of two rehearsals, and at twenty moments of four that cross-compile for ARM.
 
-Moments are random, one in each tenth of an undisturbed run's duration; MEGABUILD_TEST_SEED gives others. The run that
-goes on after a kill is killed as well: two folders share the ten moments, and a run that goes on begins where the one
-before it was killed.
+A plain run finishes each in the end. Moments are random, one in each tenth or twentieth of an undisturbed run's
+duration; MEGABUILD_TEST_SEED gives others. The run that goes on after a kill is killed as well: folders share the
+moments, and a run that goes on begins where the one before it was killed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,31 +21,65 @@ from package_files import published
 from rehearsing import command
 from tiny import wait_for
 
-from megabuild.configs.config import load
+from groundwork.errors import ProviderError
+from groundwork.machine import machine_platform
+from groundwork.user_folders import cache_folder
+from megabuild.configs.config import load, python_version
 from megabuild.engine.supervisor import strays
-from megabuild.providers.local.interpreters import find
+from megabuild.plan.options import Options
+from megabuild.plan.planning import make_plan
 
-CONFIG = "linux_64_cpu"
 PYTHONS = 2
-KILLS = 10
-FOLDERS = 2
 #: How long after the driver's death its compilers and tests may live on.
 MERCY_SECONDS = 10.0
 
 pytestmark = pytest.mark.long  # test_attack_tiny kills as well, in seconds
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    config: str
+    options: tuple[str, ...]
+    kills: int
+    folders: int
+
+
+NATIVE = Sweep(config="linux_64_cpu", options=("--engine", "host"), kills=10, folders=2)
+#: In a Debian root, which has ARM's compilers; qemu runs the packages' tests.
+CROSS = Sweep(config="linux_aarch64_cpu", options=(), kills=20, folders=4)
+
+
+def pythons_here(repository: Path, sweep: Sweep, output: Path) -> tuple[str, ...]:
+    """Return the last Pythons that a rehearsal of the config would build on this machine."""
+    options = Options(
+        config=load(repository, sweep.config),
+        root=repository,
+        output=output,
+        cache=cache_folder(os.environ),
+        rehearse=True,
+    )
+    try:
+        plan = make_plan(options, print)
+    except ProviderError as error:
+        pytest.skip(error.message)
+    pythons = [python_version(pin) for pin in plan.environment.overrides["python"]]
+    if len(pythons) < PYTHONS:
+        pytest.skip(f"needs {PYTHONS} Pythons of {sweep.config}, found {pythons}")
+    return tuple(pythons[-PYTHONS:])
+
+
+@pytest.mark.parametrize("sweep", [NATIVE, CROSS], ids=lambda sweep: sweep.config)
 def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_finish(
-    repository: Path, tmp_path: Path
+    repository: Path, tmp_path: Path, sweep: Sweep
 ) -> None:
-    here = [python for python in load(repository, CONFIG).pythons if python in find(print)]
-    if len(here) < PYTHONS:
-        pytest.skip(f"needs {PYTHONS} Pythons of the config, found {here}")
+    if sweep is CROSS and machine_platform() != "linux-64":
+        pytest.skip("Debian's cross compilers run on x86-64")
     output = tmp_path / "output"  # of all runs: on the host its path is part of what is linked
-    state = output / f"{CONFIG}-rehearsal"
-    pythons = [word for python in here[-PYTHONS:] for word in ("--python", python)]
+    here = pythons_here(repository, sweep, output)
+    state = output / f"{sweep.config}-rehearsal"
+    pythons = [word for python in here for word in ("--python", python)]
     # half the time of each compile
-    build = command(CONFIG, output, "--engine", "host", "--optimization", "0", *pythons)
+    build = command(sweep.config, output, *sweep.options, "--optimization", "0", *pythons)
 
     def run(seconds: float | None = None) -> bool:
         """Run to the end, or kill after some seconds; return whether it still ran."""
@@ -59,7 +94,7 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
 
     def finish() -> Mapping[str, object]:
         run()
-        return published(output / "packages" / f"{CONFIG}-rehearsal")
+        return published(output / "packages" / f"{sweep.config}-rehearsal")
 
     run()  # fills the caches
     shutil.rmtree(output)
@@ -70,14 +105,16 @@ def test_a_driver_killed_at_any_moment_leaves_nothing_that_a_plain_run_does_not_
     shutil.rmtree(output)
 
     chance = random.Random(int(os.environ.get("MEGABUILD_TEST_SEED", "20261121")))
-    shares = [(number + chance.random()) / KILLS for number in range(KILLS)]
+    shares = [(number + chance.random()) / sweep.kills for number in range(sweep.kills)]
     killed = 0
-    for number in range(FOLDERS):
+    for number in range(sweep.folders):
         done = 0.0
-        for share in shares[number::FOLDERS]:
+        for share in shares[number :: sweep.folders]:
             killed += run((share - done) * duration)
             done = share
             assert wait_for(lambda: not strays(state), MERCY_SECONDS), f"killed at {share:.0%}"
-        assert finish() == expected, f"killed at {shares[number::FOLDERS]}"
+        assert finish() == expected, f"killed at {shares[number :: sweep.folders]}"
         shutil.rmtree(output)
-    assert killed >= KILLS - 2, f"only {killed} runs were still going when they should have been killed"
+    assert killed >= sweep.kills * 8 // 10, (
+        f"only {killed} runs were still going when they should have been killed"
+    )

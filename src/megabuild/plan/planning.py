@@ -17,7 +17,7 @@ from groundwork.errors import (
     UsageError,
 )
 from groundwork.progress import Notes
-from megabuild.configs.config import Config
+from megabuild.configs.config import Config, python_version
 from megabuild.configs.overrides import arch_list, python_pins
 from megabuild.configs.render import PlannedPackage, render
 from megabuild.isolation.base import Host, Isolation
@@ -313,10 +313,17 @@ def _narrow(
         if python not in environment.pythons:
             unknown = "not found on this machine, or without headers"
             reasons[python] = environment.left_out.get(python, unknown)
-    if not options.pythons:  # an incomplete migration to free threading must not stop the other Pythons
-        rendered = render_recipe(options, overrides)
-        reasons |= solving.free_threaded_gaps(rendered, environment, options.config.platforms)
-    return _leave_out(options, overrides, reasons)
+    kept, left_out = _leave_out(options, overrides, reasons)
+    if options.pythons or not _has_free_threading(kept):
+        return kept, left_out
+    # an incomplete migration to free threading must not stop the other Pythons
+    rendered = render_recipe(options, kept)
+    gaps = solving.free_threaded_gaps(rendered, environment, options.config.platforms)
+    return _leave_out(options, overrides, {**reasons, **gaps})
+
+
+def _has_free_threading(overrides: Overrides) -> bool:
+    return any(python_version(pin).endswith("t") for pin in overrides.get("python", ()))
 
 
 def _leave_out(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.markdown import Markdown
 
 from command_line.options import json_option, version_option
 from command_line.parameters import command
@@ -85,6 +84,8 @@ def _find_recipes() -> Path:
 
 def _rendered(lines: Sequence[str], console: Console) -> list[str]:
     """Return Markdown as it looks on a terminal."""
+    from rich.markdown import Markdown  # slow to import, and --help imports every command
+
     markdown = "\n".join(lines).replace("<br>", "; ")
     with console.capture() as captured:
         console.print(Markdown(fit_tables(markdown, console.width)))

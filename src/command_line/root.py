@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import platformdirs
@@ -81,6 +80,8 @@ def _install_extra() -> str:
 
 def _installed_from() -> str:
     """Return the address that megabuild was installed from (PEP 610), or an empty string if it came from an index."""
+    from importlib import metadata  # a third of the time of a short command, and only errors need it
+
     try:
         text = metadata.distribution("megabuild").read_text("direct_url.json")
     except metadata.PackageNotFoundError:

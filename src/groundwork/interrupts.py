@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-import psutil
-
 from groundwork.errors import DeadlineError, UsageError
 
 _NUMBER = r"([0-9]+(?:\.[0-9]+)?)"
@@ -92,6 +90,8 @@ def parse_deadline(text: str) -> Deadline:
         raise UsageError(
             f"--deadline: '{text}' is not a duration of up to a year", "write 5h30m, 90m or 3600s"
         )
+    import psutil  # slow to import, and every command imports this module
+
     passed = max(0.0, time.time() - psutil.Process().create_time())
     reserve = min(_RESERVE_SECONDS, whole * _RESERVE_SHARE)
     return Deadline(text=text.strip(), stop_at=time.monotonic() + whole - reserve - passed)

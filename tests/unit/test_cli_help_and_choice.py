@@ -106,6 +106,19 @@ print(sorted({{"rattler", "rattler_build", *driver}} & sys.modules.keys()))"""
     assert done.stdout == "[]\n"
 
 
+def test_help_loads_no_module_that_few_commands_need() -> None:
+    code = """import sys
+from command_line.main import COMMANDS, load
+for name in COMMANDS:
+    load(name)
+print(sorted({"importlib.metadata", "email", "markdown_it"} & sys.modules.keys()))"""
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_config_names_are_completed() -> None:
     from click.shell_completion import ShellComplete
 

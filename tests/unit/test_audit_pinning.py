@@ -126,6 +126,18 @@ def test_a_migration_to_a_cuda_version_brings_what_is_zipped_with_it(tmp_path: P
     assert (moved.values, moved.holds.cuda, moved.holds.platforms) == (("2.34",), ("13.1",), ("linux-64",))
 
 
+def test_a_value_of_several_cuda_versions_holds_for_each(tmp_path: Path) -> None:
+    """As conda-forge's gcc, which two of its CUDA versions share."""
+    text = (
+        "cuda_compiler_version: [None, 12.9, 13.0]\nc_stdlib_version: [2.17, 2.28, 2.28]\n"
+        "zip_keys:\n  -\n    - c_stdlib_version\n    - cuda_compiler_version\n"
+    )
+    (tmp_path / "pins.yaml").write_text(text)
+    facts = ask(services(tmp_path / "cache"), tmp_path / "pins.yaml").facts
+    found = {fact.value: fact.holds.cuda for fact in facts if fact.name == "c_stdlib_version"}
+    assert found == {"2.17": ("None",), "2.28": ("12.9", "13.0")}
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

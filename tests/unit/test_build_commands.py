@@ -27,6 +27,19 @@ def test_the_line_names_packages_python_and_what_they_were_built_for(
     assert install_line(plan, ()) == ""
 
 
+@pytest.mark.parametrize("folder", ["output", "elsewhere"])
+@pytest.mark.parametrize("own", [True, False], ids=["this project", "a feedstock"])
+def test_the_line_names_the_output_folder_that_the_command_would_not_find(
+    own: bool, folder: str, tiny: Tiny
+) -> None:
+    """The command looks in the output folder of this project if it names none."""
+    plan = tiny.plan()
+    plan = replace(plan, options=replace(plan.options, own=own, output=plan.options.root / folder))
+    rows = tuple(PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items)
+    named = install_line(plan, rows).endswith(f" -o {plan.options.output}")
+    assert named == (not own or folder != "output")
+
+
 def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path) -> None:
     plan = tiny.plan()
     pythonic = next(item.package for item in plan.items if item.package.python)

@@ -47,7 +47,7 @@ from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import Part, parts
 from megabuild.plan.run_choices import PygMode
 from megabuild.providers import catalogue, local_channel
-from megabuild.providers.debian import libraries
+from megabuild.providers.debian import cuda, libraries
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import UNPACKED, Foreign
 from megabuild.providers.debian.provider import keys_of_root
@@ -873,12 +873,29 @@ def of_nvcc(version: str = "12.4.1", root: str = "1", flags: str = "-a") -> Loca
     return compilers.nvcc(version, "12.4", "linux-64", {"NVCC_PREPEND_FLAGS": flags}, (), root)
 
 
+def of_cuda(
+    fingerprint: str = "1", sonames: tuple[str, ...] = ("libcublas.so.12",), version: str = "12.4.5"
+) -> LocalPackage:
+    """A package of some libraries of a root."""
+    contents = libraries.Libraries(
+        available={name: libraries.LibraryFile(Path("/r", name), "libcublas12") for name in sonames},
+        needed={name: set() for name in sonames},
+        installed={"libcublas12": libraries.InstalledPackage(version=version, priority="", depends="")},
+    )
+    describer = cuda._Describer(
+        root=DebianRoot(path=Path("/r"), fingerprint=fingerprint, release="13"), contents=contents,
+        conda_of=dict.fromkeys(sonames, "libcublas"), common=frozenset(), cuda="12.4", platform="linux-64",
+    )  # fmt: skip
+    return describer.runtime("libcublas", ["libcublas12"])
+
+
 def test_a_plan_reads_the_packages_of_a_root_one_by_one_and_not_in_each_package_made_of_it() -> None:
-    keys = keys_of_root([of_debian(), of_nvcc(), of_wheel()])
-    assert set(keys) == {libraries.NAME, "cuda-nvcc_linux-64"}
-    assert keys_of_root([of_debian("2"), of_nvcc(root="2")]) == keys
-    assert keys_of_root([of_debian("2", glibc="2.36"), of_nvcc(root="2")]) != keys
-    assert keys_of_root([of_debian(), of_nvcc(flags="-b")]) != keys
+    keys = keys_of_root([of_debian(), of_nvcc(), of_cuda(), of_wheel()])
+    assert set(keys) == {libraries.NAME, "cuda-nvcc_linux-64", "libcublas"}
+    assert keys_of_root([of_debian("2"), of_nvcc(root="2"), of_cuda("2")]) == keys
+    assert keys_of_root([of_debian("2", glibc="2.36"), of_nvcc(root="2"), of_cuda("2")]) != keys
+    assert keys_of_root([of_debian(), of_nvcc(flags="-b"), of_cuda()]) != keys
+    assert keys_of_root([of_debian(), of_nvcc(), of_cuda(sonames=("libcublas.so.12", "libx.so.1"))]) != keys
 
 
 @pytest.mark.parametrize(
@@ -892,6 +909,9 @@ def test_a_plan_reads_the_packages_of_a_root_one_by_one_and_not_in_each_package_
         (of_nvcc, {"version": "12.4.2"}),
         (of_nvcc, {"root": "2"}),
         (of_nvcc, {"flags": "-b"}),
+        (of_cuda, {"fingerprint": "2"}),
+        (of_cuda, {"sonames": ("libcublas.so.12", "libcublasLt.so.12")}),
+        (of_cuda, {"version": "12.4.6"}),
     ],
 )
 def test_a_local_package_of_another_source_is_another(

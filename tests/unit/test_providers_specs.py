@@ -20,6 +20,21 @@ def test_requirements_are_grouped_by_name_without_virtual_packages() -> None:
     assert {name: len(found) for name, found in grouped.items()} == {"numpy": 2, "ninja": 1}
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        ["x 2.*", "x 3.*", "x"],
+        ["x 2.* *_cuda", "x 2.* *_h0", "x 2.*"],  # of one version
+        ["x * *_cuda", "x * *_h0"],
+        ["x[build_number=1]", "x[build_number=2]"],
+    ],
+    ids=" ".join,
+)
+def test_each_different_requirement_on_a_package_counts(others: list[str]) -> None:
+    (found,) = specs.parse(others).values()
+    assert {str(spec) for spec in found} == {str(MatchSpec(other)) for other in others}
+
+
 def test_an_unreadable_requirement_is_named() -> None:
     with pytest.raises(ProviderError, match="numpy >>"):
         specs.parse(["numpy >>3"])

@@ -100,6 +100,28 @@ def test_each_limit_is_kept_and_named(
     assert all(len(line) <= 80 for line in order.lines())
 
 
+@pytest.mark.parametrize("position", range(3))
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({"memory_per_job": 25 * GB}, (2, 8, 0)),
+        ({"jobs": Jobs(count=2, reason="")}, (2, 2, 0)),
+        ({"disk": 90 * GB}, (1, 8, 0)),
+        ({"heavy_jobs": 4}, (3, 8, 4)),
+    ],
+    ids=["memory", "jobs", "disk", "heavy jobs"],
+)
+def test_each_limit_is_kept_for_the_config_that_needs_most_whichever_it_is(
+    tiny: Tiny, figures: dict[str, Any], expected: tuple[int, int, int], position: int
+) -> None:
+    plans = []
+    for number, name in enumerate("abc"):
+        more = figures if number == position else {}
+        plans.append(outlook(tiny, name, f"1{number}", **more))
+    order = arranged(*plans)
+    assert (order.places, order.jobs, order.heavy_jobs) == expected
+
+
 def test_downloads_count_as_disk_and_files_that_exist_do_not(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -308,6 +308,19 @@ def operations_on_a_gpu(world: World) -> int:
     return verify_report.gpu_result(report).exit_code
 
 
+def gpus_of_a_machine(world: World) -> int:
+    """Of different architectures, for some of which a library has no code."""
+    archs = ["sm_75", "sm_80", "sm_90"]
+    served = tuple(arch for arch, fails in zip(archs, world.fails, strict=True) if not fails)
+    library = LibraryVerdict(path="a.so", module="a", archs=served or ("sm_120",))
+    world.patch.setattr(gpu, "verify", lambda _: Verdict(subject="a", libraries=(library,)))
+    devices = [{"arch": arch, "name": arch, "capability": [8, 0]} for arch in archs]
+    answer = {"devices": devices, "driver": {"count": 3, "cuda": "13.0"}, "torch_cuda": "13.0"}
+    report = gpu.compare_with_gpus(world.folder, answer)
+    assert len(report["faults"]) == sum(world.fails)
+    return verify_report.gpu_result(report).exit_code
+
+
 def audit(world: World, attribute: str = "with_status") -> int:
     """With --fail-on, of three packages."""
     audits = []
@@ -353,6 +366,7 @@ PARTS: dict[Callable[[World], int], int | type[MegabuildError]] = {
     libraries_of_the_staging: 1,
     files_of_upstreams_tests: 1,
     operations_on_a_gpu: VerdictError.exit_code,
+    gpus_of_a_machine: VerdictError.exit_code,
     audit: VerdictError.exit_code,
     audit_of_sources_not_read: UnknownError.exit_code,
 }

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,7 +15,7 @@ from sizes_files import GPU_CODE, elf
 from slim_world import SITE, install
 from small_files import write
 
-from gpu_tools.contents import BACKUP
+from gpu_tools.contents import BACKUP, scan
 from gpu_tools.file_lists import correct_list
 from gpu_tools.sizes import installed
 from gpu_tools.sizes.measure import measure
@@ -158,6 +159,24 @@ def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:
     assert "lib/libtorch.so" in library.files
     assert library.required_by == ("pytorch",)
     assert "torch" not in {package.name for package in sizes.packages}
+
+
+@pytest.mark.parametrize(
+    ("other", "octets"), [((1, 7), 90), ((2, 7), 160), ((1, 8), 160)], ids=["one file", "disks", "files"]
+)
+def test_files_of_two_disks_are_no_hard_links_of_each_other(
+    other: tuple[int, int], octets: int, tmp_path: Path
+) -> None:
+    """As in an environment of which a folder is mounted: each disk counts its files itself."""
+    install(tmp_path, "pk", {"a.bin": b"a" * 90, "b.bin": b"b" * 70})
+    contents = scan(tmp_path, name="pk")
+    every = {}
+    for name, (disk, number) in {"a.bin": (1, 7), "b.bin": other}.items():
+        status = list(contents.every[f"{SITE}/{name}"])
+        status[1:3] = [number, disk]
+        every[f"{SITE}/{name}"] = os.stat_result(status)
+    files = installed._read_files(replace(contents, every=every), [])
+    assert sum(sum(parts.values()) for parts in files["pk"].values()) == octets
 
 
 def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:

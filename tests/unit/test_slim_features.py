@@ -18,6 +18,7 @@ from slim_world import SITE, install, library, tree, venv
 
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
+from gpu_tools.slim.find_files import Survey, find_other_assembler
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError
@@ -80,6 +81,28 @@ def test_a_static_library_is_an_archive_whatever_its_suffix(tmp_path: Path) -> N
     assert {path for path in gone(env) if path.startswith("pk/") and "__pycache__" not in path} == {
         "pk/libx.a"
     }
+
+
+@pytest.mark.parametrize(
+    ("gpus", "goes"),
+    [
+        ([], []),
+        (["sm_90"], ["ptxas-blackwell"]),
+        (["sm_80", "sm_90"], ["ptxas-blackwell"]),
+        (["sm_100", "sm_120"], ["ptxas"]),
+        (["sm_90", "sm_120"], []),
+        (["sm_120", "sm_90"], []),
+    ],
+    ids=" ".join,
+)
+def test_an_assembler_stays_as_long_as_one_gpu_needs_it(
+    gpus: list[str], goes: list[str], tmp_path: Path
+) -> None:
+    env = venv(tmp_path / "env")
+    folder = "triton/backends/nvidia/bin"
+    install(env, "triton", {"triton/__init__.py": "", f"{folder}/ptxas": "", f"{folder}/ptxas-blackwell": ""})
+    survey = Survey(contents=scan(env, name="env"), gpus=tuple(gpus))
+    assert [os.path.basename(path) for path in find_other_assembler(survey)] == goes
 
 
 def test_tests_documents_and_byte_code_go_and_come_back(tmp_path: Path, invocation: Invocation) -> None:

@@ -107,18 +107,25 @@ def test_what_was_not_generated_is_neither_deleted_nor_reported(copy: Path) -> N
     assert (folder / "folder.yaml").is_dir()
 
 
-def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: Path) -> None:
-    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
-    path.write_text(SMITHY)
-    (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").unlink()
+@pytest.mark.parametrize("name", ["linux_64_cpu", "osx_64_cpu"], ids=["the first", "the last"])
+def test_anothers_file_in_the_place_of_a_generated_one_is_kept_and_named(copy: Path, name: str) -> None:
+    """No other file is written or deleted then, whichever would come before it."""
+    folder = copy / CONFIG_FOLDER
+    (folder / f"{name}.yaml").write_text(SMITHY)
+    (folder / "linux_aarch64_cpu.yaml").unlink()
+    with (folder / "osx_arm64_cpu.yaml").open("a") as file:
+        file.write("# changed\n")
+    shutil.copy(folder / "linux_64_cuda130.yaml", folder / "linux_64_cuda131.yaml")
     assert matrix.outdated(copy) == {
-        ".ci_support/linux_64_cpu.yaml": "foreign",
-        ".ci_support/osx_64_cpu.yaml": "missing",
+        f".ci_support/{name}.yaml": "foreign",
+        ".ci_support/linux_64_cuda131.yaml": "unknown",
+        ".ci_support/linux_aarch64_cpu.yaml": "missing",
+        ".ci_support/osx_arm64_cpu.yaml": "changed",
     }
-    with pytest.raises(ConfigError, match=r"linux_64_cpu\.yaml: "):
+    before = {path.name: path.read_bytes() for path in folder.glob("*.yaml")}
+    with pytest.raises(ConfigError, match=rf"{name}\.yaml: "):
         matrix.write(copy)
-    assert path.read_text() == SMITHY
-    assert not (copy / CONFIG_FOLDER / "osx_64_cpu.yaml").exists()
+    assert {path.name: path.read_bytes() for path in folder.glob("*.yaml")} == before
 
 
 @pytest.mark.parametrize(

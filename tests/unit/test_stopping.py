@@ -19,6 +19,7 @@ import pytest
 from command_line.run_command import Invocation, outcome
 from groundwork import interrupts
 from groundwork.channel import Channel
+from groundwork.errors import ProviderError
 from megabuild.engine import output_folder
 from megabuild.plan import solving
 from megabuild.providers.command import each
@@ -91,6 +92,29 @@ def test_a_signal_does_not_wait_for_threads() -> None:
         assert time.monotonic() - began < 30
     finally:
         over.set()
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_an_error_waits_for_running_threads_and_starts_no_others(failing: int) -> None:
+    """The caller of a failed task deletes the folders in which the others still write."""
+    running = threading.Barrier(3)
+    ended: set[int] = set()
+
+    def work(number: int) -> None:
+        if number < 3:
+            running.wait(30)
+        if number == failing:
+            raise ProviderError("x")
+        time.sleep(0.4)
+        ended.add(number)
+
+    with pytest.raises(ProviderError):
+        list(each(work, range(60), 3))
+    known = frozenset(ended)
+    assert known >= {0, 1, 2} - {failing}
+    time.sleep(0.6)
+    assert ended == known, "none is still running"
+    assert len(ended) < 50, "waiting tasks are cancelled"
 
 
 def test_a_signal_while_a_package_is_packed_leaves_no_files(

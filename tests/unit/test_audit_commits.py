@@ -51,8 +51,21 @@ def test_a_recipes_commit_is_held_against_the_tags(revision: str, built: str, st
     assert "1234567abc" in [part.text for part in cells(row)[Column.UPSTREAM]]
 
 
-def test_a_commit_beside_a_tag_that_was_not_read_is_unknown() -> None:
-    assert rows(pins(ONE), upstream_commit="no answer")["pyg-lib"].verdict.status is Status.UNKNOWN
+@pytest.mark.parametrize(
+    ("address", "name", "source", "status_if_read"),
+    [
+        (PYG, "pyg-lib", "upstream_commit", Status.UNKNOWN),
+        (METIS, "metis", "submodules", Status.UNPINNED),
+    ],
+)
+def test_a_commit_is_unknown_as_long_as_upstreams_was_not_read(
+    address: str, name: str, source: str, status_if_read: Status
+) -> None:
+    """Of the tag, and of a library that upstream may vendor."""
+    pinned = pins(ONE, address, "pyg-lib")
+    assert rows(pinned)[name].verdict.status is status_if_read
+    unread = rows(pinned, **{source: "no answer"})[name].verdict
+    assert (unread.status, "not read" in unread.sentence) == (Status.UNKNOWN, True)
 
 
 @pytest.mark.parametrize(

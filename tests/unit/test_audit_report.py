@@ -146,6 +146,22 @@ def test_gates_have_exit_codes_of_their_own(
     assert call(invocation, "audit", "--fail-on", "conflict").exit_code == UnknownError.exit_code
 
 
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        (CONFLICT, "conflict"),
+        ((UpstreamArchs(name="archs", archs=("9.0",), holds=Scope(cuda=("13.2",))),), "recipe-older"),
+    ],
+    ids=["a dependency", "a CUDA version"],
+)
+def test_a_row_of_either_table_closes_the_gate_of_its_status(
+    facts: Sequence[AnyFact], status: str, of: Callable[..., Result]
+) -> None:
+    words = [one.value.replace(" ", "-") for one in Status if not one.settled]
+    closed = [word for word in words if of(facts, "--fail-on", word).exit_code == VerdictError.exit_code]
+    assert closed == [status]
+
+
 @pytest.mark.parametrize(("words", "reason"), [
     (("--package", "pytorch_scater"), "pytorch_scatter"), (("--package", "all", "--release", "2.0"), "--release"),
     (("--release", "v2.0"), "not a version"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from groundwork.failed_step import find_failed_step, unwrap
 
 PIP = [
@@ -31,3 +33,30 @@ def test_a_wrapper_inside_another_one_ends_before_the_outer_one() -> None:
     step = find_failed_step(lines)
     assert step is not None
     assert "a.cpp:1:2: error: expected" in step.lines
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (["FAILED: [code=137] a.o", "c++ -c a.cpp"], 137),
+        (["ninja: job failed with status 137: c++ -c a.cpp"], 137),
+        (["c++ -c a.cpp", "make: *** [Makefile:3: a.o] Error 137"], 137),
+        (["+ c++ -c a.cpp", "make: *** [Makefile:3: a.o] Error 137"], 137),
+        (
+            [
+                "+ make",
+                "+ c++ -c a.cpp",
+                "a.cpp: note",
+                "make[1]: *** [a.o] Error 1",
+                "make: *** [all] Error 2",
+            ],
+            1,
+        ),
+        (["FAILED: a.o", "c++ -c a.cpp"], None),
+        (["c++ -c a.cpp", "make: *** [Makefile:3: a.o] Killed"], None),
+        (["+ c++ -c a.cpp", "Killed"], None),
+    ],
+)
+def test_the_exit_code_is_the_one_that_the_program_reported(lines: list[str], code: int | None) -> None:
+    """From 128 on it names a signal, by which a killed compiler is told from a wrong source."""
+    assert find_failed_step(lines).exit_code == code

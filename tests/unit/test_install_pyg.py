@@ -388,6 +388,8 @@ def test_results_are_a_table_and_a_document() -> None:
         assert [row["cpu_seconds"] is not None for row in rows] == [False, only_plan, False, False]
         assert [row["exit_code"] for row in rows] == [0, 0, 0, 8]
         assert not [line for line in result.lines if "for 9.0" in line]
+        shown = result.lines[result.lines.index("  pyg_lib: it does not compile: x.cpp:1: error") :]
+        assert shown == ["  pyg_lib: it does not compile: x.cpp:1: error", "  pyg_lib: mend it"]
 
 
 def test_a_plan_names_architectures_that_differ_from_the_environments() -> None:

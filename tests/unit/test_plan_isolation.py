@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 from small_files import program
-from tiny import provider
+from tiny import Tiny, provider
 
 from groundwork.channel import Channel
 from groundwork.errors import IsolationError, PreflightError, ProviderError
@@ -26,6 +26,7 @@ from megabuild.plan.run_choices import PygMode
 from megabuild.providers.environment import Environment
 from megabuild.run.outlook import look_ahead
 from megabuild.run.plan_report import plan_result
+from megabuild.run.store_lookup import Stored
 
 
 def config(**changes: Any) -> Config:
@@ -118,6 +119,26 @@ def test_a_plan_keeps_where_it_is_built_or_why_it_cannot_be(
     assert "linux_64_cpu_debian" in none.value.remedy
     fake(programs, "podman", "5.2.0 rootless=true")
     assert planning.make_plan(options, print).usable_isolation().name == "podman"
+
+
+@pytest.mark.parametrize(("published", "stored"), [(0, 0), (1, 1), (3, 0), (1, 2), (0, 3)])
+def test_a_plan_without_an_isolation_fails_if_packages_are_left_to_build(
+    published: int, stored: int, tiny: Tiny
+) -> None:
+    """Packages that a store has are fetched, which needs no isolation."""
+    outlook = tiny.outlook()
+    plan = replace(outlook.plan, isolation=IsolationError("no engine", "install one"), untested="no engine")
+    names = sorted(plan.file_names)
+    fetched = dict.fromkeys(names[published : published + stored], cast(Any, None))
+    progress = replace(
+        outlook.progress, plan=plan, existing=frozenset(names[:published]), stored=Stored(packages=fetched)
+    )
+    result = plan_result(replace(outlook, progress=progress))
+    left = len(names) - published - len(fetched)
+    assert result.exit_code == (IsolationError.exit_code if left else 0)
+    text = "\n".join(result.lines)
+    assert ("cannot be built here" in text, "will not be tested" in text) == (left > 0, left > 0)
+    assert ("nothing to build" in text) == (left == 0)
 
 
 @pytest.mark.parametrize("engine", [None, Engine.DOCKER, Engine.PODMAN, Engine.BUBBLEWRAP])

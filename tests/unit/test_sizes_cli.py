@@ -12,6 +12,9 @@ from sizes_files import GPU_CODE, elf
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
+from gpu_tools.sizes.sizes_report import report_sizes
+from gpu_tools.sizes.tree import ContentPart, Kind, Package, Sizes
+from gpu_tools.subject_kind import SubjectKind
 
 
 @pytest.fixture
@@ -37,6 +40,29 @@ def test_the_table_fits_a_terminal_and_json_adds_up(wheel: Path, invocation: Inv
     assert (library["path"], package["version"]) == ("torch/lib/libx.so", "2.0")
     assert {"kind": "GPU code", "arch": "sm_80", "bytes": 1064} in library["parts"]
     assert (document["kind"], package["download"]) == ("wheel", wheel.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("downloads", "shown"), [((None, None), "-"), ((None, 2_000_000), "2.0 MB"), ((0, None), "0 B")], ids=str
+)
+@pytest.mark.parametrize("small", [False, True])
+def test_a_download_of_unknown_size_is_not_one_of_no_bytes(
+    downloads: tuple[int | None, ...], shown: str, small: bool
+) -> None:
+    """Of a package in its own row, and of several in the row of small ones."""
+    packages = [Package(name="large", files={"a": {ContentPart(Kind.UNKNOWN): 10**9}}, download=5)]
+    for number, download in enumerate(downloads):
+        files = {str(number): {ContentPart(Kind.UNKNOWN): 10**3}}
+        packages.append(Package(name=f"p{number}", files=files, download=download))
+    sizes = Sizes(subject="x", kind=SubjectKind.ENVIRONMENT, packages=tuple(packages))
+    lines = report_sizes(sizes, everything=not small).lines
+    if small:
+        (row,) = [line for line in lines if line.startswith("2 smaller packages")]
+        assert row.endswith(f"  {shown}")
+        return
+    for number, download in enumerate(downloads):
+        (row,) = [line for line in lines if line.startswith(f"p{number} ")]
+        assert row.endswith("  -") == (download is None)
 
 
 @pytest.mark.parametrize("subject", ["missing.whl", "torch==", "a b", "", __file__])

@@ -160,6 +160,9 @@ def test_a_row_of_either_table_closes_the_gate_of_its_status(
     words = [one.value.replace(" ", "-") for one in Status if not one.settled]
     closed = [word for word in words if of(facts, "--fail-on", word).exit_code == VerdictError.exit_code]
     assert closed == [status]
+    (((found, _), rows),) = report(*facts).audits[0].findings().items()
+    assert found.value.replace(" ", "-") == status
+    assert [f"{', '.join(rows)}: " in line for line in of(facts).stdout.splitlines()].count(True) == 1
 
 
 @pytest.mark.parametrize(("words", "reason"), [

@@ -124,6 +124,26 @@ def test_a_source_that_failed_makes_its_rows_unknown(name: str, facts: list[AnyF
     assert [one.verdict.status for one in tabulate(target(), [outcome], names()).rows] == [UNKNOWN]
 
 
+@pytest.mark.parametrize(
+    ("name", "fact", "source", "status", "words"),
+    [
+        ("sympy", wheel("sympy", ">=1.13.3"), "recipe_pins", MISSING, "the recipe was not read"),
+        ("fmt", wheel("fmt", "==11.0"), "submodules", MISSING, "submodules were not read"),
+        ("sleef", asks("sleef", ">=3"), "submodules", UNPINNED, "upstream's submodules could not be read"),
+        ("numpy", asks("numpy", "2.*"), "wheel_metadata", UNPINNED, "wheel_metadata could not be read"),
+        ("ninja", asks("ninja", "*", sections=("build",)), "ci_pins", UNPINNED, "ci_pins could not be read"),
+    ],
+)
+def test_a_source_that_was_not_read_is_not_one_without_the_row(
+    name: str, fact: AnyFact, source: str, status: Status, words: str
+) -> None:
+    assert row(name, fact).verdict.status is status
+    unread = row(name, fact, troubles={source: "no answer"}).verdict
+    assert (unread.status, words in unread.sentence) == (UNKNOWN, True), unread.sentence
+    others = {"pinning": "no answer", "channel": "no answer", "recipe_archs": "no answer"}
+    assert row(name, fact, troubles=others).verdict.status is status, "these say nothing about the row"
+
+
 def test_a_vendored_library_is_the_environments_where_the_recipe_asks_for_it() -> None:
     copy = vendors("third_party/sleef", "3.8")
     assert (row("sleef", copy, asks("sleef", "*")).use, row("sleef", copy).use) == ("system", "vendored")
@@ -220,6 +240,8 @@ def test_rows_of_cuda_versions() -> None:
     elsewhere = structs.replace(theirs("13.0", "9.0"), where=Where(inferred="a later commit"))
     rows = audit(elsewhere, ours("13.0", "9.0"), ours("12.9", "9.0")).archs
     assert (rows[0].verdict.status, "another commit" in rows[0].verdict.sentence) == (UNKNOWN, True)
+    rows = audit(elsewhere, theirs("13.2", "9.0"), ours("12.9", "9.0")).archs
+    assert rows[0].verdict.status is UNKNOWN, "one list of another commit is enough"
     (unread,) = audit(ours("13.0", "9.0"), troubles={"upstream_archs": "no tree"}).archs
     assert (unread.verdict.status, "no tree" in unread.verdict.sentence) == (UNKNOWN, True)
     middle = audit(theirs("12.8", "9.0"), ours("13.0", "9.0")).archs[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny import Tiny, make_channel, provider
 
-from megabuild.plan import planning
+from megabuild.plan import planning, upstream_tests
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.run.summary import PackageResult, ResultStatus, install_line
 
@@ -38,6 +38,16 @@ def test_the_line_names_the_output_folder_that_the_command_would_not_find(
     rows = tuple(PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items)
     named = install_line(plan, rows).endswith(f" -o {plan.options.output}")
     assert named == (not own or folder != "output")
+
+
+def test_the_line_installs_no_tests_of_pytorchs_own(tiny: Tiny) -> None:
+    plan = tiny.plan()
+    pythonic = next(item.package for item in plan.items if item.package.python)
+    tests = PlanItem(package=replace(pythonic, name=upstream_tests.PACKAGE))
+    plan = replace(plan, items=(*plan.items, tests))
+    rows = [PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items]
+    assert " ./env tinypy --python " in install_line(plan, rows)
+    assert install_line(plan, rows[-1:]) == "", "without PyTorch there is nothing to install"
 
 
 def test_the_line_names_an_extension_for_all_pythons(tiny: Tiny, tmp_path: Path) -> None:

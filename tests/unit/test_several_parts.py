@@ -44,11 +44,13 @@ from megabuild import upload as uploading
 from megabuild.configs.platforms import Platforms
 from megabuild.engine import archive, worker
 from megabuild.plan import solving
+from megabuild.plan.plan import Task
 from megabuild.providers.pypi import lock
 from megabuild.providers.wheel import torch_wheels
-from megabuild.run import driver, extension
+from megabuild.run import driver, extension, plan_report
 from megabuild.run.graph import Graph
 from megabuild.run.package_build import PackageBuild
+from megabuild.run.progress import Progress
 from megabuild.run.summary import ResultStatus
 from megabuild.status.reading import RunState, Standing
 from megabuild.status.record import RunRecord, RunStatus
@@ -197,6 +199,19 @@ def packages_of_a_run(world: World, failed: ResultStatus = ResultStatus.FAILED) 
 
 def packages_that_a_run_lacks(world: World) -> int:
     return packages_of_a_run(world, ResultStatus.MISSING)
+
+
+def packages_of_a_task(world: World) -> int:
+    """Of an extension, some of which were published before: the task is done with all of them only."""
+    names = [f"{number}.conda" for number, _ in enumerate(world.fails)]
+    items = tuple(cast(Any, SimpleNamespace(file_name=name, package=None)) for name in names)
+    task = Task(extension="scatter", python="3.12", recipe=world.folder, items=items, overrides={})
+    existing = frozenset(name for name, fails in zip(names, world.fails, strict=True) if not fails)
+    plan = SimpleNamespace(extensions=(task,), file_names=names)
+    progress = Progress(plan=cast(Any, plan), existing=existing)
+    assert plan_report._task_document(task, progress)["exists"] == progress.is_done
+    assert progress.is_done == (not progress.missing_tasks)
+    return len(progress.missing_tasks)
 
 
 def owners_of_paths(world: World) -> int:
@@ -357,6 +372,7 @@ PARTS: dict[Callable[[World], int], int | type[MegabuildError]] = {
     packages_of_an_extension: IntegrityError,
     packages_of_a_run: BuildError.exit_code,
     packages_that_a_run_lacks: BuildError.exit_code,
+    packages_of_a_task: 1,
     owners_of_paths: IntegrityError,
     checks_after_slimming: VerdictError,
     imports_after_slimming: VerdictError,

@@ -110,6 +110,27 @@ def test_the_exit_code_tells_whether_the_gpu_runs_everything(
 
 
 @pytest.mark.parametrize(
+    ("driver", "torch", "fits"),
+    [
+        ("13.0", "13.0", True),
+        ("13.0", "13.2", True),  # any driver of a major version runs all of its minor versions
+        ("13.2", "12.9", True),
+        ("12.9", "13.0", False),
+        ("9.2", "12.4", False),
+        ("12.4", "9.2", True),
+    ],
+)
+def test_a_driver_runs_every_minor_version_of_its_cuda_and_older_ones(
+    driver: str, torch: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = LibraryVerdict(path="native.so", module="torch", archs=("sm_90",))
+    monkeypatch.setattr(gpu, "verify", lambda environment: Verdict(subject="env", libraries=(library,)))
+    answer = on_h200(driver={"cuda": driver, "count": 1}, torch_cuda=torch)
+    report = gpu.compare_with_gpus(Path("env"), answer)
+    assert (report["ok"], not report["faults"]) == (fits, fits)
+
+
+@pytest.mark.parametrize(
     ("archs", "ptx", "shown"),
     [
         ("sm_75 sm_90a sm_100 sm_120", [], "7.5 9.0a 10.0 12.0"),

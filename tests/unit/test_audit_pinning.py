@@ -110,6 +110,7 @@ def test_a_folder_is_read_in_every_usual_form(tmp_path: Path, config_file: str, 
     assert isinstance(pin, GlobalPin)
     assert isinstance(migration, Migration)
     assert (pin.values, pin.holds.cuda, pin.where.file) == (("2.17",), ("None",), "conda_build_config.yaml")
+    assert [one.holds.cuda for one in outcome.facts if one.value == "11.0"] == [()], "macOS has no CUDA"
     assert (migration.migration, migration.paused) == ("foo20", True)
     assert migration.where.file == "migrations/foo20.yaml"
 

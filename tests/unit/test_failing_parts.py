@@ -30,6 +30,7 @@ import check_staged
 import install_libtorch
 import share_libtorch
 import verify_package
+from gpu_tools.slim import users
 from gpu_tools.slim.manifest import TouchedFile, read_manifest
 from gpu_tools.verify import gpu, gpu_probe
 from groundwork import bootstrap, channel_folder, files, in_use, process
@@ -275,6 +276,8 @@ READERS: dict[Callable[[Path], object], type[Exception]] = {
     fingerprint._system_packages: PreflightError,
     take_lock: OSError,
     lambda folder: read_manifest(folder / "manifest.json", folder): OSError,
+    # else the library would name none of those that it loads
+    lambda folder: users._read_names(cast(Any, SimpleNamespace(root=folder)), "libx.so"): OSError,
     lambda folder: bootstrap.virtual_environment(folder / "lock", "run"): IntegrityError,
 }
 

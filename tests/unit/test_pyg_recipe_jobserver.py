@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -80,6 +81,22 @@ def test_several_builds_share_one_limit(tmp_path: Path, jobserver: Jobserver) ->
     assert [os.waitpid(process, 0)[1] for process in children] == [0, 0]
     assert len(log.read_text().splitlines()) == 24
     assert 3 <= most_at_once(log) <= 4
+    assert tokens(jobserver) == 2
+
+
+@pytest.mark.parametrize("signal_of", [None, signal.SIGKILL, signal.SIGTERM])
+def test_a_task_whose_process_was_ended_has_failed(
+    signal_of: signal.Signals | None, tmp_path: Path, jobserver: Jobserver
+) -> None:
+    """By the kernel, where memory is short, or by itself."""
+
+    def ends() -> None:
+        if signal_of is None:
+            os._exit(3)
+        os.kill(os.getpid(), signal_of)
+
+    good = partial(work, tmp_path / "log", 0.0)
+    assert run_all([("good", good), ("ended", ends), ("also good", good)], jobserver) == ["ended"]
     assert tokens(jobserver) == 2
 
 

@@ -19,7 +19,7 @@ import msgspec
 from groundwork import files
 from groundwork.errors import IntegrityError
 
-#: File in a channel of packages made on this machine: the key of each (the sha256 of its inputs) by file name.
+#: File in a channel of packages made on this machine: the key of each (the sha256 of its inputs) by path.
 MADE_OF = "made-of.json"
 _SUBDIR = re.compile(r"noarch|(linux|osx|win)-\w+")
 _PACKAGE = re.compile(rf"(?:{_SUBDIR.pattern})/(?!\.)[^/]*\.conda")
@@ -111,7 +111,7 @@ def write_index(folder: Path, platform: str) -> None:
 
 
 def listed_hashes(folder: Path) -> dict[str, str] | None:
-    """Return the sha256 of each file in a channel's index, or None if the index of a subdir is unreadable."""
+    """Return the sha256 of each file in a channel's index, by path; None if the index of a subdir is unreadable."""
     listed: dict[str, str] = {}
     for subdir in folder.iterdir():
         if not subdir.is_dir() or subdir.name.startswith("."):
@@ -119,15 +119,16 @@ def listed_hashes(folder: Path) -> dict[str, str] | None:
         try:
             packages = json.loads((subdir / "repodata.json").read_text())["packages.conda"]
             for name, entry in packages.items():
-                listed[name] = str(entry["sha256"])
+                listed[f"{subdir.name}/{name}"] = str(entry["sha256"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
     return listed
 
 
 def package_keys(folder: Path) -> dict[str, str]:
-    """Return the keys of packages made on this machine, by file name; empty for other channels.
+    """Return the keys of packages made on this machine, by path; empty for other channels.
 
-    Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
+    Channels of former releases have them by file name. Compare keys, not file hashes: packages built twice from the
+    same inputs differ in their time stamps.
     """
     return files.read_record(folder / MADE_OF, _TEXTS) or {}

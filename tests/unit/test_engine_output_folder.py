@@ -190,7 +190,7 @@ def test_a_run_begins_with_an_index_of_whole_packages_alone(tmp_path: Path) -> N
     left = output_folder.prepare_output(tmp_path, inputs=inputs, published=[published], platform="linux-64")
     assert left == [f"linux-64/{whole.name}"]
     listed = channel_folder.listed_hashes(tmp_path / "out")
-    assert listed == {path.name: files.sha256(path) for path in (whole, published)}
+    assert listed == {f"linux-64/{path.name}": files.sha256(path) for path in (whole, published)}
     assert not torn.exists()
     assert not unfinished.exists()
     assert {path.name for path in tmp_path.iterdir()} == {"out", "packages", "stagings.json"}

@@ -247,7 +247,7 @@ def test_a_package_whose_tests_failed_is_put_aside_where_users_find_it(
     listed: dict[str, str] | None = {}
     if aside.is_dir():
         listed = channel_folder.listed_hashes(aside)
-    assert (package.file_name in (listed or {})) == is_listed
+    assert (f"{package.subdir}/{package.file_name}" in (listed or {})) == is_listed
 
 
 def test_a_program_that_does_not_start_has_failed(tmp_path: Path) -> None:

@@ -124,10 +124,10 @@ def test_a_channel_whose_repair_was_killed_anywhere_is_repaired_by_the_next(buil
         assert [path.name for path in (here / "linux-64").glob("*.conda")] == [whole.name]
         assert list(published.records(here)) == [whole.name]
         listed = channel_folder.listed_hashes(here)
-        assert listed == {whole.name: files.sha256(here / "linux-64" / whole.name)}
+        assert listed == {f"linux-64/{whole.name}": files.sha256(here / "linux-64" / whole.name)}
         assert published.repair(here, "linux-64") == []
     repair(built)
-    assert list(channel_folder.listed_hashes(channel) or ()) == [whole.name]
+    assert list(channel_folder.listed_hashes(channel) or ()) == [f"linux-64/{whole.name}"]
 
 
 def test_a_published_package_is_on_the_disk_before_its_record(built: Path) -> None:

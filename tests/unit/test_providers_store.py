@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import struct
 import sys
@@ -17,7 +18,7 @@ import zstandard
 from small_files import write
 
 from groundwork.channel import Channel
-from groundwork.channel_folder import listed_hashes
+from groundwork.channel_folder import MADE_OF, listed_hashes, package_keys
 from groundwork.errors import OutOfSpaceError, ProviderError
 from groundwork.files import sha256
 from groundwork.progress import Preparing
@@ -171,12 +172,12 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     store.ensure(packages, said.append)
     assert ("damaged" in str(said[:1])) == linked
     assert store.channel(packages, SUBDIRS) == made
-    assert listed_hashes(made) == {file.name: sha256(file)}
+    assert listed_hashes(made) == {packages[0].path: sha256(file)}
     assert sha256(file) == sha256(store.path(packages[0]))
     index.write_text(index.read_text()[:-30])
     assert listed_hashes(made) is None
     store.channel(packages, SUBDIRS)
-    assert listed_hashes(made) == {file.name: sha256(file)}
+    assert listed_hashes(made) == {packages[0].path: sha256(file)}
 
 
 def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
@@ -196,6 +197,41 @@ def test_a_planned_channel_solves_to_what_will_be_made(tmp_path: Path) -> None:
     ]
     assert solved[0] == solved[1]
     assert list(solved[0]) == ["other", "thing"]
+
+
+def test_packages_of_one_name_for_two_platforms_are_told_apart(tmp_path: Path) -> None:
+    """Stand-ins of a rehearsal that cross-compiles have the same version and build string for both platforms."""
+    platforms = ("linux-aarch64", "linux-64")
+    packages = [LocalPackage(name="thing", version="1.0", platform=each, build="0") for each in platforms]
+    store = PackageStore(tmp_path)
+    hashes: dict[str, str] = {}
+    for package in packages:
+        file = write(store.path(package), package.platform)
+        hashes[package.path] = sha256(file)
+        write(file.with_name("record.json"), json.dumps({"sha256": sha256(file)}))
+    channel = store.channel(packages, (*platforms, "noarch"))
+    assert listed_hashes(channel) == hashes
+    assert package_keys(channel) == {package.path: package.key for package in packages}
+    given = Environment(channels=(Channel.of_folder(channel),), pythons=())
+    for package in packages:
+        solved = solving.environment(["thing"], given, package.platform, "it")
+        assert solved == {"thing": f"1.0 0 {package.key[:16]}"}
+    index = channel / "linux-aarch64" / "repodata.json"
+    first, second = hashes.values()
+    index.write_text(index.read_text().replace(first, second))
+    assert store.whole(packages) is None, "the hash is the other platform's"
+
+
+def test_a_channel_of_a_former_release_has_keys_by_file_name(tmp_path: Path) -> None:
+    package = LocalPackage(name="thing", version="1.0", platform="linux-64")
+    store = PackageStore(tmp_path)
+    file = write(store.path(package), "content")
+    write(file.with_name("record.json"), json.dumps({"sha256": sha256(file)}))
+    channel = store.channel([package], SUBDIRS)
+    (channel / MADE_OF).write_text(json.dumps({package.id.file_name: package.key}))
+    assert store.whole([package]) == channel, "a running build may use it"
+    given = Environment(channels=(Channel.of_folder(channel),), pythons=())
+    assert solving.environment(["thing"], given, "linux-64", "it")["thing"].endswith(package.key[:16])
 
 
 def test_a_program_that_reports_a_full_disk_is_told_from_a_failed_one(tmp_path: Path) -> None:

@@ -225,9 +225,10 @@ def test_the_channel_for_extensions_has_the_plans_packages_alone_and_lists_them(
     progress = SimpleNamespace(plan=SimpleNamespace(options=options), published_torch=[one.name])
     extension.make_torch_channel(cast(Any, progress), tmp_path / "built")
     channel = tmp_path / extension._TORCH
-    expected = {path.name: files.sha256(path) for path in (one, *built)}
+    expected = {f"linux-64/{path.name}": files.sha256(path) for path in (one, *built)}
     assert channel_folder.listed_hashes(channel) == expected
-    assert {path.name for path in channel_folder.package_files(channel)} == set(expected)
+    found = channel_folder.package_files(channel)
+    assert {path.relative_to(channel).as_posix() for path in found} == set(expected)
 
 
 @pytest.mark.parametrize("kind", [OutcomeKind.TEST, OutcomeKind.KILLED], ids=["failed", "killed"])
@@ -258,10 +259,11 @@ def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
 
     def follow(one: Attempt, *_: object) -> Outcome:
         channel = one.state / "channel"
-        names = {path.name for path in channel_folder.package_files(channel)}
+        found = list(channel_folder.package_files(channel))
+        names = {path.name for path in found}
         index = channel_folder.listed_hashes(channel)
         assert index is not None
-        assert set(index) == names
+        assert set(index) == {path.relative_to(channel).as_posix() for path in found}
         seen.append(names)
         return Outcome(ok=True, kind=OutcomeKind.OK, message="")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from groundwork import channel_folder, files
@@ -105,7 +105,8 @@ def _made_here(
     former = Path(recorded.folder or "")
     moved = place.cache / _CHANNELS / former.name  # the cache may have been moved
     folder = former if former.is_dir() else moved
-    changed = sorted(given.programs - channel_folder.package_keys(folder).keys())
+    had = {PurePosixPath(path).name for path in channel_folder.package_keys(folder)}
+    changed = sorted(given.programs - had)
     gone = []
     for package in packages:
         file = folder / package.subdir / package.file_name

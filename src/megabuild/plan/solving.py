@@ -42,7 +42,8 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
     packages = {}
     for record in records:
         sha256 = record.sha256.hex() if record.sha256 else ""
-        identity = keys.get(record.file_name) or sha256
+        path = f"{record.subdir}/{record.file_name}"
+        identity = keys.get(path) or keys.get(record.file_name) or sha256
         packages[record.name.source] = f"{record.version} {record.build} {identity[:16]}"
     return dict(sorted(packages.items()))
 

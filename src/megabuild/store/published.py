@@ -255,10 +255,10 @@ def _is_indexed(channel: Path, published: Mapping[str, PublishedPackage]) -> boo
     index = channel_folder.listed_hashes(channel)
     if index is None:
         return False
-    names = {path.name for path in channel_folder.package_files(channel)}
-    if not index.keys() <= names:
+    paths = {path.relative_to(channel).as_posix() for path in channel_folder.package_files(channel)}
+    if not index.keys() <= paths:
         return False
-    return all(index.get(name) == record.sha256 for name, record in published.items())
+    return all(index.get(record.path) == record.sha256 for record in published.values())
 
 
 def _drop_damaged(channel: Path, published: dict[str, PublishedPackage]) -> list[str]:

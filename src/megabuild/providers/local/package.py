@@ -145,6 +145,11 @@ class LocalPackage:
             return "noarch"
         return self.platform
 
+    @property
+    def path(self) -> str:
+        """Its path in a channel, which two platforms may share; they may have packages of one file name."""
+        return f"{self.subdir}/{self.id.file_name}"
+
 
 def alias(name: str, target: str, version: str, platform: str, *exported: str) -> LocalPackage:
     """Describe an empty package `name` that depends on the same version of `target`, with weak run_exports."""

@@ -78,17 +78,18 @@ class PackageStore:
         listed: dict[str, str] = {}
         try:
             for package in packages:
-                path = channel / package.subdir / package.id.file_name
+                path = channel / package.path
                 sha256 = self._sha256(package)
                 if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return None
-                listed[path.name] = sha256
-            is_whole = package_keys(channel) == _keys(packages) and listed_hashes(channel) == listed
+                listed[package.path] = sha256
+            # a channel of a former release stays, since a build may be using it
+            is_made_of = package_keys(channel) in (_keys(packages), _former_keys(packages))
+            if is_made_of and listed_hashes(channel) == listed:
+                return channel
         except OSError:
             return None
-        if not is_whole:
-            return None
-        return channel
+        return None
 
     def channel(self, packages: Sequence[LocalPackage], subdirs: Sequence[str]) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
@@ -98,9 +99,8 @@ class PackageStore:
         temporary = self._temporary / uuid.uuid4().hex
         sums: dict[str, str] = {}
         for package in packages:
-            name = package.id.file_name
-            link(self.path(package), temporary / package.subdir / name)
-            sums[name] = self._sha256(package)
+            link(self.path(package), temporary / package.path)
+            sums[package.path] = self._sha256(package)
         _write_index(temporary, packages, subdirs, sums)
         make_readable(temporary)
         channel = self._folder / "channels" / _channel_name(packages)
@@ -129,12 +129,16 @@ class PackageStore:
 
 
 def _keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
+    return {package.path: package.key for package in packages}
+
+
+def _former_keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
+    """Return the keys as former releases wrote them, by file name."""
     return {package.id.file_name: package.key for package in packages}
 
 
 def _channel_key(packages: Iterable[LocalPackage]) -> ChannelKey:
-    # not by file name: two platforms may have packages of one name
-    return ChannelKey(packages=sorted({package.key for package in packages}))
+    return ChannelKey(packages=sorted(_keys(packages).values()))
 
 
 def _channel_name(packages: Iterable[LocalPackage]) -> str:
@@ -151,7 +155,7 @@ def planned(folder: Path, packages: Sequence[LocalPackage], subdirs: Sequence[st
 def _write_index(
     channel: Path, packages: Iterable[LocalPackage], subdirs: Sequence[str], sums: Mapping[str, str]
 ) -> None:
-    """Write the index of a channel with these packages, whose files have the sha256 ``sums`` if there are any."""
+    """Write the index of a channel with these packages; ``sums``: the sha256 of their files by path, if they exist."""
     for subdir in subdirs:
         listed: dict[str, dict[str, object]] = {}
         for package in packages:
@@ -159,9 +163,9 @@ def _write_index(
                 continue
             name = package.id.file_name
             listed[name] = _index_entry(package)
-            if name in sums:
-                size = (channel / subdir / name).stat().st_size
-                listed[name] |= {"sha256": sums[name], "size": size}
+            if package.path in sums:
+                size = (channel / package.path).stat().st_size
+                listed[name] |= {"sha256": sums[package.path], "size": size}
         document = {"info": {"subdir": subdir}, "packages": {}, "packages.conda": listed}
         write(channel / subdir / "repodata.json", json.dumps(document))
     write(channel / MADE_OF, json.dumps(_keys(packages)))

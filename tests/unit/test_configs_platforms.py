@@ -190,10 +190,15 @@ def test_equal_requirements_are_solved_for_each_platform(
     assert set(records) == {"linux-64/zlib", "linux-aarch64/zlib"}
 
 
-@pytest.mark.parametrize("is_cross", [True, False])
+@pytest.mark.parametrize(
+    ("build_platform", "subdir", "is_asked"),
+    [("linux-64", "linux-aarch64", True), ("linux-64", "noarch", False), ("linux-aarch64", "linux-aarch64", False)],
+    ids=["cross", "cross, noarch", "native"],
+)  # fmt: skip
 def test_a_cross_build_takes_packages_that_it_makes_for_another_platform_from_the_channels(
-    is_cross: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build_platform: str, subdir: str, is_asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Kept environments must have them, too: a resumed run gets no other packages."""
     made = feedstock(tmp_path)
     (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
     extension = replace(package, build=("pytorch 2.6",), host=("pytorch 2.6",), run=("pytorch",), test=())
@@ -204,10 +209,13 @@ def test_a_cross_build_takes_packages_that_it_makes_for_another_platform_from_th
         return {}
 
     monkeypatch.setattr(solving, "environment", solve)
-    platforms = made.platforms if is_cross else Platforms.native("linux-aarch64")
+    platforms = Platforms(build=build_platform, target="linux-aarch64")
+    own = [replace(package, name="pytorch", subdir=subdir)]
     given = Environment(channels=(Channel.of_folder(tmp_path),), pythons=())
-    solving.Solver(given, platforms, own=("pytorch",)).built_with(extension)
-    assert asked == (["linux-64 pytorch 2.6"] if is_cross else [])
+    solving.Solver(given, platforms, own).built_with(extension)
+    assert asked == (["linux-64 pytorch 2.6"] if is_asked else [])
+    kept = requirements_of([extension], own, platforms)
+    assert [f"{each.platform} {each.specs[0]}" for each in kept] == asked
 
 
 def test_an_environment_is_optional_if_each_of_its_needs_is(tmp_path: Path) -> None:

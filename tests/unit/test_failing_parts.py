@@ -481,7 +481,8 @@ def test_a_free_threaded_python_without_a_solution_is_left_out_and_another_pytho
     packages = []
     for python in (*pythons, "3.12"):
         needs = {"build": (), "host": (f"python {python}",), "run": (), "test": ()}
-        packages.append(SimpleNamespace(name="a", build_string="0", python=python, skipped=False, **needs))
+        facts = {"name": "a", "build_string": "0", "subdir": "linux-64", "python": python, "skipped": False}
+        packages.append(SimpleNamespace(**facts, **needs))
     given = cast(Any, SimpleNamespace(channels=(1,), pythons=pythons))
     gaps = solving.free_threaded_gaps(cast(Any, packages), given, Platforms.native("linux-64"))
     assert gaps == {pythons[number]: f"{pythons[number]} cannot be solved" for number in failing}

@@ -34,10 +34,13 @@ class Requirements:
 
 
 def requirements_of(
-    packages: Iterable[PlannedPackage], own: Iterable[str], platforms: Platforms, *, is_optional: bool = False
+    packages: Iterable[PlannedPackage],
+    own: Sequence[PlannedPackage],
+    platforms: Platforms,
+    *,
+    is_optional: bool = False,
 ) -> list[Requirements]:
-    """Return the environments of packages, without the packages named ``own``, which no channel has yet."""
-    made_here = frozenset(own)
+    """Return the environments of packages, without a run's ``own`` packages, which no channel has yet."""
     found: dict[tuple[str, tuple[str, ...]], Requirements] = {}
     for package in packages:
         python = [spec for spec in package.host if _name(spec) == _PYTHON]
@@ -52,11 +55,13 @@ def requirements_of(
             "run and host": (*package.host, *package.run),
         }
         for kind, specs in needs.items():
+            platform = platforms.of(kind)
+            made_here = solving.own_names(own, platform)
             others = tuple(spec for spec in specs if _name(spec) not in made_here)
             merged = kind in ("test", "run and host")
             needed = Requirements(
                 specs=others,
-                platform=platforms.of(kind),
+                platform=platform,
                 what=f"{package.name} {package.build_string}: {kind} environment",
                 is_optional=is_optional or merged,
             )

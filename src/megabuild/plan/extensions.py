@@ -104,8 +104,7 @@ class ExtensionPlanner:
         """Return the tasks of a plan, for PyTorch's packages in an environment."""
         config = chosen(self.options.config, environment.overrides)
         rendered = self._tasks(environment.overrides)
-        own = {package.name for package in _packages_of(rendered)}
-        own.update(item.package.name for item in pytorch)
+        own = [*_packages_of(rendered), *(item.package for item in pytorch)]
         solver = Solver(environment, config.platforms, own)
         index = PygIndex(self.options.pyg_index or PYG_INDEX)
         needs = _needs(rendered)

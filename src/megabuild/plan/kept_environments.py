@@ -98,7 +98,7 @@ def requirements(plan: Plan) -> list[Requirements]:
     extensions: list[PlannedPackage] = []
     for task in plan.extensions:
         extensions += task.packages
-    own = {package.name for package in (*packages, *extensions)}
+    own = (*packages, *extensions)
     platforms = plan.options.config.platforms
     return [
         *requirements_of(packages, own, platforms),
@@ -112,8 +112,7 @@ def _of_further_pythons(plan: Plan) -> list[Requirements]:
     overrides = dict(plan.environment.overrides)
     overrides.pop("python", None)
     packages = render(config, plan.options.recipe, overrides=overrides, build_platform=config.build_platform)
-    own = {package.name for package in packages}
-    return requirements_of(packages, own, config.platforms, is_optional=True)
+    return requirements_of(packages, packages, config.platforms, is_optional=True)
 
 
 def describe(

@@ -137,13 +137,21 @@ def _fault_of_channel(error: GatewayError, channels: Channels, platform: str) ->
     )
 
 
+def own_names(own: Iterable[PlannedPackage], platform: str) -> frozenset[str]:
+    """Return the names of a run's packages that its environments of a platform get from the run, not from a channel.
+
+    A cross build makes no packages for the platform that compiles: its build environments have those of a channel.
+    """
+    return frozenset(package.name for package in own if package.subdir in (platform, "noarch"))
+
+
 class Solver:
     """Solves the environments of planned packages, each once.
 
-    `own`: names of packages that the run itself makes, which no channel has yet.
+    `own`: packages that the run itself makes, which no channel has yet.
     """
 
-    def __init__(self, given: Environment, platforms: Platforms, own: Collection[str]) -> None:
+    def __init__(self, given: Environment, platforms: Platforms, own: Collection[PlannedPackage]) -> None:
         self._given = given
         self._platforms = platforms
         self._own = own
@@ -156,33 +164,31 @@ class Solver:
         """
         if not self._given.channels:  # before a run has made them
             return []
-        # a cross build runs packages of the build platform, which this run does not make
-        build = package.build if self._platforms.is_cross else self._without_own(package.build)
-        lines = [
-            *self._solve(package, "build", tuple(build)),
-            *self._solve(package, "host", self._without_own(package.host)),
-        ]
+        lines = [*self._solve(package, "build", package.build), *self._solve(package, "host", package.host)]
         # with the package's own Python, not any
         python = [spec for spec in package.host if _name(spec) == _PYTHON]
-        self._solve(package, "run", (*self._without_own(package.run), *python))
-        tests = (*self._without_own(package.test), *python)
+        self._solve(package, "run", (*package.run, *python))
+        tests = (*package.test, *python)
         try:
             self._solve(package, "test", tests)
         except PreflightError:
-            names = {_name(spec) for spec in tests}
-            if len(names) == len(tests):
+            others = self._without_own(tests, self._platforms.of("test"))
+            names = {_name(spec) for spec in others}
+            if len(names) == len(others):
                 raise
             # tests that need different versions have separate environments
         return lines
 
-    def _without_own(self, specs: Iterable[str]) -> tuple[str, ...]:
-        return tuple(spec for spec in specs if _name(spec) not in self._own)
+    def _without_own(self, specs: Iterable[str], platform: str) -> tuple[str, ...]:
+        made_here = own_names(self._own, platform)
+        return tuple(spec for spec in specs if _name(spec) not in made_here)
 
-    def _solve(self, package: PlannedPackage, kind: str, specs: tuple[str, ...]) -> list[str]:
+    def _solve(self, package: PlannedPackage, kind: str, needs: Iterable[str]) -> list[str]:
         """Solve one environment unless it is known; return a line for each of its packages."""
+        platform = self._platforms.of(kind)
+        specs = self._without_own(needs, platform)
         if not specs:
             return []
-        platform = self._platforms.of(kind)
         if (platform, specs) not in self._lines:
             what = f"{package.name} {package.build_string}: {kind} environment"
             packages = environment(specs, self._given, platform, what)
@@ -198,7 +204,7 @@ def free_threaded_gaps(
     packages: Sequence[PlannedPackage], given: Environment, platforms: Platforms
 ) -> dict[str, str]:
     """Return the free-threaded Pythons with an unsolvable environment, and the solver's error for each."""
-    solver = Solver(given, platforms, {package.name for package in packages})
+    solver = Solver(given, platforms, packages)
     gaps: dict[str, str] = {}
     for package in packages:
         python = package.python or ""

@@ -29,10 +29,8 @@ def check(plan: Plan, estimate: Estimate, isolation: Isolation) -> None:
     _check_source(plan)
     check_caches(plan, isolation)
     isolation.check()
-    # without packages that the run itself makes
     packages = [item.package for item in plan.items]
-    own = {package.name for package in packages}
-    solver = Solver(plan.environment, plan.options.config.platforms, own)
+    solver = Solver(plan.environment, plan.options.config.platforms, packages)
     for package in packages:
         solver.built_with(package)
 

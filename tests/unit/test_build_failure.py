@@ -132,6 +132,10 @@ def test_a_test_whose_log_nobody_read_is_known_by_its_package() -> None:
         "test of pytorch-tests cpu_py312_h1_0", ["failed test: test_a.py::test_b"],
     )  # fmt: skip
     assert recent.culprit(failing, ()).what == "rattler-build"
+    recent.add(Script(ScriptKind.BUILD, "pytorch-tests", "cpu_py313_h1_0"), "built after it, and passed")
+    found = recent.culprit(failing, ["pytorch-tests-2.13.0-cpu_py312_h1_0.conda"])
+    assert found.what == "test of pytorch-tests cpu_py312_h1_0"
+    assert recent.culprit(failing, ()).what == "test of pytorch-tests cpu_py313_h1_0"
 
 
 def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> None:

@@ -221,12 +221,12 @@ class LogTail:
                 return self._of_script(script)
         # The check of a package's content prints nothing, and the log of a very short test is gone before it is read;
         # but rattler-build prints what that test printed.
-        built = self._last(ScriptKind.BUILD, with_package=True)
-        if built is not None:
-            return _of_test(built.package, built.build_string, engine)
         if broken:
             package = PackageId.of_file(min(broken))
             return _of_test(package.name, package.build_string, engine)
+        built = self._last(ScriptKind.BUILD, with_package=True)
+        if built is not None:
+            return _of_test(built.package, built.build_string, engine)
         return Culprit("", "", "rattler-build", engine)
 
     def _last(self, kind: ScriptKind, *, with_package: bool = False) -> Script | None:

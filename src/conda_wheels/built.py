@@ -17,6 +17,8 @@ from megabuild.store import published
 from pyg_extensions.table import EXTENSIONS
 
 TORCH = "torch"
+#: Ends the names of runs that build a scaled model of PyTorch.
+_REHEARSAL = "-rehearsal"
 _EXTENSIONS = {extension.conda: extension.name for extension in EXTENSIONS}
 #: The projects on an index, by the names of their conda packages.
 _PROJECTS = {"pytorch": TORCH, **_EXTENSIONS}
@@ -110,6 +112,17 @@ def _pythons(packages: Iterable[BuiltPackage]) -> list[str]:
     return list(dict.fromkeys(package.python for package in packages if package.python))
 
 
+def build_command(run_name: str) -> str:
+    """Return the command that builds a run's packages, by the run's name: the config's, with a PyTorch or a mark."""
+    config, _, torch = run_name.removesuffix(_REHEARSAL).partition("-")
+    command = f"python3 build-locally.py {config}"
+    if torch:
+        command += f" --torch {torch}"
+    if run_name.endswith(_REHEARSAL):
+        command += " --rehearse"
+    return command
+
+
 def _candidates(channel: Path) -> list[BuiltPackage]:
     """Return a channel's packages that can become wheels, as :func:`find` does; raises ConfigError."""
     read = [_read(channel, record) for record in published.records(channel).values()]
@@ -118,7 +131,7 @@ def _candidates(channel: Path) -> list[BuiltPackage]:
     if not candidates:
         raise ConfigError(
             f"{channel.name} has nothing for a wheel: neither extensions nor a PyTorch compiled by megabuild",
-            f"build extensions: python3 build-locally.py {channel.name.partition('-')[0]} --pyg source; or install "
+            f"build extensions: {build_command(channel.name.removesuffix(_REHEARSAL))} --pyg source; or install "
             "the conda packages: python3 scripts/megabuild env create",
         )
     return candidates
@@ -140,7 +153,7 @@ def _read(channel: Path, record: published.PublishedPackage) -> BuiltPackage | N
     depends = _read_depends(path)
     pin = _torch_pin(depends) or _TorchPin(version=version, later=False)
     accelerator = parts["accelerator"].replace("cuda", "cu")
-    if "-rehearsal" in channel.name:
+    if channel.name.endswith(_REHEARSAL):
         accelerator += ".rehearsal"
     return BuiltPackage(
         project=_PROJECTS[name],

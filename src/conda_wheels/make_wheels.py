@@ -10,7 +10,7 @@ from pathlib import Path
 from rattler.package_streaming import extract
 
 from conda_wheels import licences, nvidia, simple_index, tools, wheel_tree
-from conda_wheels.built import TORCH, BuiltPackage, find
+from conda_wheels.built import TORCH, BuiltPackage, build_command, find
 from conda_wheels.licences import CondaRecord
 from conda_wheels.simple_index import IndexedWheel
 from conda_wheels.wheels_report import WheelIndex, WheelResult
@@ -187,20 +187,22 @@ def _root(request: Request, package: BuiltPackage) -> DebianRoot | None:
     if package.project != TORCH or "_debian" not in request.config:
         return None
     platforms = Platforms(build=machine_platform(), target=package.subdir)
-    found: DebianRoot | None = None
-    reason = "it was deleted, or another release of megabuild makes another one"
+    problem = f"{package.path.name}: the Debian root with libraries for its wheel is missing"
+    elsewhere = f"make the wheel on a {package.subdir} machine"
     try:
         foreign = Foreign.of(platforms)
+    except ProviderError as error:  # no root of this machine has libraries for the platform
+        raise BuildError(f"{problem}: {error.message}", elsewhere) from error
+    found: DebianRoot | None = None
+    reason = "it was deleted, or another release of megabuild makes another one"
+    remedy = f"run again: {build_command(request.config)} (finished packages are kept), or {elsewhere}"
+    try:
         found = debian_root.find(request.cache / "debian", cuda=package.cuda is not None, foreign=foreign)
-    except ProviderError as error:
-        # no mirror is configured, or no root of this machine has libraries for the platform
+    except ProviderError as error:  # no mirror is configured
         reason = error.message
+        remedy = error.remedy
     if found is None and platforms.is_cross:
-        raise BuildError(
-            f"{package.path.name}: the Debian root with libraries for its wheel is missing: {reason}",
-            f"run again: python3 build-locally.py {request.config} (finished packages are kept),"
-            f" or make the wheel on a {package.subdir} machine",
-        )
+        raise BuildError(f"{problem}: {reason}", remedy)
     return found
 
 

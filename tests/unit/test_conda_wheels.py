@@ -19,7 +19,7 @@ from conda_wheels import built, licences, make_wheels, nvidia, simple_index, too
 from conda_wheels.built import BuiltPackage
 from conda_wheels.make_wheels import Request
 from conda_wheels.simple_index import IndexedWheel
-from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError
+from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import Foreign
 
@@ -256,6 +256,36 @@ def test_of_several_builds_the_newest_becomes_the_wheel(tmp_path: Path) -> None:
     assert len(built._newest([*packages, *others])) == 3
 
 
+def test_without_a_mirror_the_root_of_a_cross_build_cannot_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(*_: object, **__: object) -> None:
+        raise ProviderError("no mirror", "set one")
+
+    monkeypatch.setattr(make_wheels, "machine_platform", lambda: "linux-64")
+    monkeypatch.setattr(debian_root, "find", find)
+    request = Request(
+        output=tmp_path, config="linux_x_cpu_debian", pythons=(), names=(), cache=tmp_path, date=0
+    )
+    with pytest.raises(BuildError, match=r"is missing: no mirror$") as missing:
+        make_wheels._root(request, replace(BUILT, path=tmp_path / "linux-aarch64" / "torch.conda"))
+    assert missing.value.remedy == "set one"
+    assert make_wheels._root(request, replace(BUILT, path=tmp_path / "linux-64" / "torch.conda")) is None
+
+
+@pytest.mark.parametrize(
+    ("run_name", "options"),
+    [
+        ("linux_64_cpu", ""),
+        ("linux_64_cpu-2.12.0", " --torch 2.12.0"),
+        ("linux_64_cpu-rehearsal", " --rehearse"),
+        ("linux_64_cpu-2.12.0-rehearsal", " --torch 2.12.0 --rehearse"),
+    ],
+)
+def test_hints_name_the_command_of_a_run_not_the_run(run_name: str, options: str) -> None:
+    assert built.build_command(run_name) == f"python3 build-locally.py linux_64_cpu{options}"
+
+
 @pytest.mark.parametrize(
     ("machine", "subdir", "triplet"),
     [
@@ -280,7 +310,9 @@ def test_libraries_come_from_the_debian_root_for_the_packages_platform(
     else:
         with pytest.raises(BuildError, match=r"torch\.conda: the Debian root .* is missing") as missing:
             make_wheels._root(request, package)
-        assert "build-locally.py linux_x_cpu_debian" in missing.value.remedy
+        again = "run again: python3 build-locally.py linux_x_cpu_debian ("
+        assert missing.value.remedy.startswith(again) == (triplet is not None)
+        assert missing.value.remedy.endswith(f"make the wheel on a {subdir} machine")
     if triplet is None:  # no root of this machine has libraries for it
         assert asked == []
     else:

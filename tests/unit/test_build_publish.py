@@ -34,6 +34,9 @@ def package(folder: Path, files: dict[str, str], planned: PlannedPackage = PLANN
     )
 
 
+RECORD = published.PublishedPackage(path="", size=1, sha256="", fingerprint="")
+
+
 def publish(folder: Path, name: str, text: str = "x") -> tuple[Path, published.PublishedPackage]:
     """Publish a package of its own in the channel ``folder / "packages"``."""
     path = make_package(folder / "made" / text / "linux-64", name, "1", "0", {f"lib/{name}": text})
@@ -62,9 +65,19 @@ def test_a_former_build_is_that_of_a_package_with_the_same_python_alone(
 ) -> None:
     names = [f"pytorch-2.13.0-cpu_py{python}_h{build}_0.conda" for python in ("312", "313") for build in "12"]
     names += [f"libtorch-2.13.0-cpu_h{build}_0.conda" for build in "12"]
-    monkeypatch.setattr(published, "records", lambda _: dict.fromkeys(names))
-    assert published.current_names(tmp_path, names[1:2]) == names[1:]
-    assert published.current_names(tmp_path, [names[1], names[-1]]) == [*names[1:4], names[-1]]
+    earlier, later = replace(RECORD, modified=1), replace(RECORD, modified=2)
+    monkeypatch.setattr(published, "records", lambda _: dict(zip(names, [earlier, later] * 3, strict=True)))
+    assert published.current_names(tmp_path, ()) == names[1::2], "as upload takes them"
+    assert published.current_names(tmp_path, names[:1]) == [names[0], *names[3::2]]
+
+
+def test_builds_without_a_python_in_their_names_may_be_for_one_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"tool-1.0-h{build}_0.conda" for build in "123"]
+    monkeypatch.setattr(published, "records", lambda _: dict.fromkeys(names, RECORD))
+    assert published.current_names(tmp_path, ()) == names
+    assert published.current_names(tmp_path, names[:2]) == names[:2]
 
 
 def test_a_package_leaves_the_records_before_the_disk(tmp_path: Path) -> None:

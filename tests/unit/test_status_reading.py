@@ -302,4 +302,6 @@ def test_a_record_that_cannot_be_read_is_told_with_the_reason(
     monkeypatch.setattr(state_file, "read", refuse)
     read = read_run_state(tmp_path / "run")
     assert (read.standing, read.record) == (Standing.UNREADABLE, None)
-    assert "state.json: Permission denied" in status_result([read], 1.0).lines[-1]
+    result = status_result([read], 1.0)
+    assert "state.json: Permission denied" in result.lines[-1]
+    assert shown(result)["untested"] is None

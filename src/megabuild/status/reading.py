@@ -107,12 +107,12 @@ def read_run_state(folder: Path) -> RunState:
 
 
 def read_missing_tests(run: RunState) -> MissingTests | None:
-    """Return the tests that a config's published packages have not passed; None if their records are unreadable.
+    """Return the tests that a config's published packages have not passed; None if a record is unreadable.
 
     Without packages that a later build has replaced.
     """
     if run.record is None:
-        return MissingTests()
+        return None
     channel = run.folder.parent / "packages" / run.folder.name
     try:
         return find_missing_tests(channel, current_names(channel, run.record.packages))

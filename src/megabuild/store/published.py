@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -95,22 +95,31 @@ def find_missing_tests(channel: Path, names: Iterable[str]) -> MissingTests:
 
 
 def current_names(channel: Path, planned: Iterable[str]) -> list[str]:
-    """Return the file names of published packages, without earlier builds of the ``planned`` ones.
+    """Return the file names of published packages, without builds that the ``planned`` or later ones replace.
 
-    Builds of a package differ in version, hash and number only. Reads the records alone.
+    Builds of a package differ in version, hash and number only. If nothing else is in its build string, several may be
+    for a Python each: then only a planned one replaces the others. Reads the records alone.
 
     Raises OSError: The records exist, but cannot be read.
     """
     published = records(channel)
-    current = published.keys() & set(planned)
-    rebuilt = {_without_build(name) for name in current}
-    return [name for name in published if name in current or _without_build(name) not in rebuilt]
+    in_plan = published.keys() & set(planned)
+    latest: dict[_Variant, str] = {}
+    for name in sorted(published, key=lambda name: (name in in_plan, published[name].modified)):
+        latest[_variant(name)] = name
+    replaced = {variant for variant, name in latest.items() if variant.build or name in in_plan}
+    current = {*in_plan, *latest.values()}
+    return [name for name in published if name in current or _variant(name) not in replaced]
 
 
-def _without_build(file_name: str) -> tuple[str, str]:
-    """Return a package's name, and its build string without hash and number."""
+class _Variant(NamedTuple):
+    name: str
+    build: str  #: without hash and number
+
+
+def _variant(file_name: str) -> _Variant:
     build = file_name.removesuffix(".conda").rpartition("-")[2]
-    return package_name(file_name), HASH_AND_NUMBER.sub("", build)
+    return _Variant(package_name(file_name), HASH_AND_NUMBER.sub("", build))
 
 
 def records(channel: Path) -> dict[str, PublishedPackage]:

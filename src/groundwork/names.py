@@ -59,6 +59,11 @@ def package_name(file_name: str) -> str:
     return file_name.rsplit("-", 2)[0]
 
 
+def is_of_package(file_name: str) -> bool:
+    """Return whether a file's name has the parts of a package's; builds may write any file."""
+    return file_name.count("-") >= 2
+
+
 def accelerator(cuda_version: str | None) -> str:
     """Return ``cpu``, or ``cuda130`` for CUDA 13.0 and any patch of it."""
     if not cuda_version:

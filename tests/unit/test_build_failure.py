@@ -135,6 +135,8 @@ def test_a_test_whose_log_nobody_read_is_known_by_its_package() -> None:
     recent.add(Script(ScriptKind.BUILD, "pytorch-tests", "cpu_py313_h1_0"), "built after it, and passed")
     found = recent.culprit(failing, ["pytorch-tests-2.13.0-cpu_py312_h1_0.conda"])
     assert found.what == "test of pytorch-tests cpu_py312_h1_0"
+    unusual = ["a.conda", "pytorch-tests-2.13.0-cpu_py312_h1_0.conda"]
+    assert recent.culprit(failing, unusual).package == "pytorch-tests", "a build may write any file"
     assert recent.culprit(failing, ()).what == "test of pytorch-tests cpu_py313_h1_0"
 
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from time import monotonic
 from typing import NamedTuple
 
-from groundwork.names import PackageId, package_name
+from groundwork.names import PackageId, is_of_package, package_name
 from groundwork.progress import MARKER, Phases, Step
 from groundwork.text import counted
 from megabuild.engine.job import Outcome, OutcomeKind
@@ -221,8 +221,9 @@ class LogTail:
                 return self._of_script(script)
         # The check of a package's content prints nothing, and the log of a very short test is gone before it is read;
         # but rattler-build prints what that test printed.
-        if broken:
-            package = PackageId.of_file(min(broken))
+        named = sorted(filter(is_of_package, broken))
+        if named:
+            package = PackageId.of_file(named[0])
             return _of_test(package.name, package.build_string, engine)
         built = self._last(ScriptKind.BUILD, with_package=True)
         if built is not None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from groundwork.errors import IsolationError
-from groundwork.names import PackageId
+from groundwork.names import PackageId, is_of_package
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
@@ -45,7 +45,7 @@ class Progress:
             if is_finished(plan, records.get(item.file_name), item):
                 existing.add(item.file_name)
         untested = [name for name in existing if not records[name].is_tested]
-        former = [PackageId.of_file(name) for name in records if _is_file_name(name)]
+        former = [PackageId.of_file(name) for name in records if is_of_package(name)]
         return cls(
             plan=plan,
             existing=frozenset(existing),
@@ -164,10 +164,6 @@ class Progress:
                 compiled += task.packages
         built = {(package.name, package.id.kind) for package in compiled}
         return self.has_object_cache and built <= self.former
-
-
-def _is_file_name(name: str) -> bool:
-    return name.count("-") >= 2
 
 
 def is_finished(plan: Plan, record: PublishedPackage | None, item: PlanItem) -> bool:

@@ -42,6 +42,7 @@ _DESCRIPTIONS = (("--exact-match", "--tags"), (), ("--tags",), ("--contains", "-
 _ALL = 2147483647  # git's depth for all commits
 #: In the error of a server that lacks a commit; a server that cannot be asked has others.
 _NOT_THERE = "not our ref"
+_OFFLINE = "not in the cache, and --offline forbids downloads"
 
 
 class Repositories:
@@ -142,7 +143,7 @@ class Repository:
             if self._offline or self._is_young():
                 return
         if self._offline:
-            raise AuditError("not in the cache, and --offline forbids downloads")
+            raise AuditError(_OFFLINE)
         if not re.fullmatch(r"(\w[\w./+@-]*)?", self._only):
             raise AuditError(f"'{self._only}': not a tag's name")
         if self.fetched:
@@ -291,8 +292,13 @@ class Repository:
         place = {"GIT_DIR": str(self._folder)}
         if not in_clone:
             place = {"GIT_CEILING_DIRECTORIES": str(self._folder.parent)}
-        if not fetches or self._offline:
+        if not fetches:
             return run_git(self._folder, *words, seconds=SECONDS, **place)
+        if self._offline:
+            try:
+                return run_git(self._folder, *words, seconds=SECONDS, **place)
+            except AuditError as error:  # git says that no transport is allowed, or that an object is no tree
+                raise AuditError(_OFFLINE) from error
         settings = [
             f"remote.origin.url={self.address}",
             "remote.origin.promisor=true",

@@ -97,7 +97,7 @@ def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_o
     [
         ("the commit", r"commit [0-9a-f]{12} no longer exists$"),
         ("the server", r"commit [0-9a-f]{12} cannot be fetched: .*does not (appear to be a git repository|exist)"),
-        ("the network", r"commit [0-9a-f]{12} cannot be fetched: .*not allowed"),
+        ("the network", r"commit [0-9a-f]{12} cannot be fetched: not in the cache, and --offline forbids downloads$"),
         ("", ""),
     ],
 )  # fmt: skip
@@ -125,3 +125,6 @@ def test_a_commit_that_cannot_be_asked_for_is_not_one_that_is_gone(
         return
     with pytest.raises(AuditError, match=reason):
         repository.describe(wanted)
+    if fault == "the network":
+        with pytest.raises(AuditError, match=r"^not in the cache, and --offline"):
+            repository.listing(commits[1])

@@ -281,7 +281,9 @@ def test_a_wheel_comes_from_the_index_with_the_hash_of_its_lock(tmp_path: Path) 
     where = Configured(indexes=tuple(pages), links=(str(tmp_path / "built"),))
     listed, _ = index.offered("torch", where, where.client().page)
     assert [file.sha256 for file in listed] == [files.sha256(tmp_path / "first" / name), wheel.sha256, ""]
-    for order in (where, replace(where, indexes=(), links=(where.links[0], f"{pages[1]}/torch/"))):
+    linked = replace(where, indexes=(), links=(where.links[0], f"{pages[1]}/torch/"))
+    folders = replace(linked, links=(where.links[0], str(tmp_path / "good")))  # without hashes
+    for order in (where, linked, folders):
         shutil.rmtree(tmp_path / "wheels", ignore_errors=True)
         (tmp_path / "wheels").mkdir()
         download._fetch(wheel, order, tmp_path, wheel.path(tmp_path / "wheels"))

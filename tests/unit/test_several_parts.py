@@ -532,7 +532,7 @@ def test_each_index_that_does_not_answer_is_named(
         number = names.index(address.removesuffix("/a/"))
         if number in silent:
             raise NetworkError(f"{names[number]} is silent")
-        return [SimpleNamespace(project="a", name="a-1.whl", sha256="")]
+        return [SimpleNamespace(project="a", name="a-1.whl", sha256="", url=f"{address}a-1.whl")]
 
     monkeypatch.setattr(index, "listed", listed)
     where = Configured(indexes=tuple(names))

@@ -144,7 +144,7 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
 def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """Return all wheels and source archives of a project, and the errors of unreadable indexes.
 
-    Files of one name count as one, of the first index, unless their hashes differ: then each is returned.
+    Files of one name and hash count as one, of the first index. Without a hash, each may be another build.
 
     Raises NetworkError: All indexes are unreadable, or have no such project (NotFound).
     """
@@ -156,7 +156,7 @@ def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, 
         try:
             for file in listed(address, fetch):
                 if file.project == name:
-                    files.setdefault((file.name, file.sha256), file)
+                    files.setdefault((file.name, file.sha256 or file.url), file)
         except NotFound:
             continue
         except NetworkError as error:

@@ -66,16 +66,17 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
         problem = f"{wheel.file_name}: no index has it with the hash of its lock"
         raise ProviderError("; ".join([problem, *troubles]), resolve_again)
     partial = temporary / wheel.sha256
-    url = same[0].url
-    if url.startswith("file:"):
-        shutil.copyfile(local_path(url), partial)
-    else:
-        client.save(url, partial)
     final.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(partial, final)
-    if not disk.verified(final, wheel.sha256):
+    for file in same:
+        if file.url.startswith("file:"):
+            shutil.copyfile(local_path(file.url), partial)
+        else:
+            client.save(file.url, partial)
+        os.replace(partial, final)
+        if disk.verified(final, wheel.sha256):
+            return
         final.unlink()
-        raise IntegrityError(
-            f"{final.name}: the download does not match the hash in its lock, which is the index's",
-            resolve_again,
-        )
+    raise IntegrityError(
+        f"{final.name}: the download does not match the hash in its lock, which is the index's",
+        resolve_again,
+    )

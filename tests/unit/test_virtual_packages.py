@@ -98,3 +98,17 @@ def test_given_facts_hold_for_every_platform_that_can_have_them(channels: Channe
 def test_the_user_can_name_another_macos(channels: Channels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_OVERRIDE_OSX", "11.0")
     assert solve(channels, "osx-64", given={}) == "any"
+
+
+@pytest.mark.parametrize(
+    ("platform", "name"),
+    [("linux-aarch64", "GLIBC"), ("osx-arm64", "OSX"), ("win-64", "WIN"), ("osx-arm64", "ARCHSPEC")],
+)
+def test_an_empty_variable_means_that_there_is_no_such_package(
+    platform: str, name: str, channels: Channels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """conda and rattler read it so for this machine's platform."""
+    packages = {package.name.source for package in find_virtual_packages(platform, {})}
+    monkeypatch.setenv(f"CONDA_OVERRIDE_{name}", "")
+    left = {package.name.source for package in find_virtual_packages(platform, {})}
+    assert packages - left == {f"__{name.lower()}"}

@@ -56,14 +56,14 @@ def find_virtual_packages(platform: str, given: Mapping[str, str]) -> list[Gener
     found: list[GenericVirtualPackage] = []
     for name, on_ci in _OF_SYSTEMS.get(system, {}).items():
         version = _requested(name, given)
-        if version:
-            found.append(_package(name, version))
-        else:
+        if version is None:
             found.append(detected.get(name) or _package(name, on_ci))
+        elif version:
+            found.append(_package(name, version))
     cuda = _requested(_CUDA, given)
     if cuda and system in _WITH_CUDA:
         found.append(_package(_CUDA, cuda))
-    processor = os.environ.get("CONDA_OVERRIDE_ARCHSPEC") or _PROCESSORS.get(platform)
+    processor = os.environ.get("CONDA_OVERRIDE_ARCHSPEC", _PROCESSORS.get(platform))
     if processor:
         found.append(_package(_ARCHSPEC, "1", processor))
     return found
@@ -79,9 +79,12 @@ def _overrides(given: Mapping[str, str]) -> VirtualPackageOverrides:
 
 
 def _requested(name: str, given: Mapping[str, str]) -> str | None:
-    """Return the version that a caller or the user's environment gives to a virtual package."""
+    """Return the version that a caller or the user's environment gives to a virtual package, or None.
+
+    An empty one means that there is no such package, as for conda.
+    """
     variable = f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}"
-    return given.get(name) or os.environ.get(variable)
+    return given.get(name, os.environ.get(variable))
 
 
 def _package(name: str, version: str, build: str = "0") -> GenericVirtualPackage:

@@ -179,13 +179,13 @@ def why_not(config: Config, *, pyg: PygMode, rehearse: bool) -> str:
         return "left out: they need a real PyTorch, not a rehearsal"
     if not config.platform.startswith("linux"):
         return f"left out: built for Linux only, not for {config.platform}"
-    if not provider_of(config).fits_extension_wheels and pyg is not PygMode.SOURCE:
-        return f"left out: no wheels fit the PyTorch of {config.provider} (--pyg source compiles them)"
     if config.platforms.is_cross and not provider_of(config).has_native_pytorch:
         return (
-            f"left out: their compile runs a PyTorch for {config.build_platform}, which {config.provider} has not;"
+            f"left out: their compile runs a PyTorch for {config.build_platform}, and {config.provider} has none;"
             f" compile them on a {config.platform} machine"
         )
+    if not provider_of(config).fits_extension_wheels and pyg is not PygMode.SOURCE:
+        return f"left out: no wheels fit the PyTorch of {config.provider} (--pyg source compiles them)"
     return ""
 
 

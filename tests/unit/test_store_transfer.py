@@ -341,6 +341,16 @@ def test_an_upload_that_fails_leaves_no_record_and_is_only_a_warning(
     assert len(parts) == 3, "what the store has is not sent again"
 
 
+def test_records_that_cannot_be_read_fail_no_upload(tmp_path: Path) -> None:
+    plan = transfer_of(tmp_path, packages_of(tmp_path / "made")).plan
+    (tmp_path / "packages" / published.RECORDS).mkdir(parents=True)
+    with kept_sentences() as said:
+        environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
+        store_transfer.put(plan, environ, Status("x", tmp_path / "state"))
+    warned = [record.getMessage() for record in said if record.levelno == logging.WARNING]
+    assert ["incomplete" in text and published.RECORDS in text for text in warned] == [True]
+
+
 @pytest.mark.parametrize("key", ["1", "another"])
 def test_a_fetched_tree_is_no_longer_shown(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if it cannot be used: the rest of the run would seem to unpack it."""

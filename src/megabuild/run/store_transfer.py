@@ -100,15 +100,15 @@ def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> N
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
     """Upload a plan's tested packages and, if all are tested, their tree, if the store takes uploads.
 
-    An error, also of the disk while the tree is packed, is only a warning: it does not fail the run, nor hide why the
-    run failed.
+    An error, also of the disk while the tree is packed, or of the records, is only a warning: it does not fail the run,
+    nor hide why the run failed.
     """
     store = named_store(environ)
     if store is None or not store.writes:
         return
-    progress = Progress.read(plan)
-    tested = progress.existing - progress.untested
     try:
+        progress = Progress.read(plan)
+        tested = progress.existing - progress.untested
         for item in plan.all_items:
             if item.file_name in tested:
                 (path,) = published.paths(plan.options.packages, [item.file_name])

@@ -37,7 +37,7 @@ class BuildOptions:
     run: RunChoices
     one_by_one: bool = switch(
         BUILD, "--one-by-one",
-        help="Build one config at a time, also those that share no objects.",
+        help="Build one config at a time, also those that wait for no other's objects.",
     )  # fmt: skip
     remove_trees: bool = switch(
         BUILD, "--remove-trees", help="Delete each config's build tree (4 to 30 GB) after success."

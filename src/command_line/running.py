@@ -1,4 +1,4 @@
-"""Plans and runs builds, and shows their progress; configs that share no objects are built side by side."""
+"""Plans and runs builds, and shows their progress; configs that need not wait are built side by side."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from packaging.version import Version
 from cuda_code.judge import empty
 from groundwork import archives, files
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.index import Configured, configured, offered
+from groundwork.network.index import Configured, File, configured, offered
 from groundwork.process import run
 from pyg_extensions.find_wheel import check_sha256, fetch
 from pyg_extensions.table import Extension, ExtensionRelease
@@ -47,9 +47,17 @@ def download(
 
 def _address(wanted: ExtensionRelease, where: Configured) -> str:
     listed, troubles = offered(wanted.name, where, where.client().page)
+    archives: list[File] = []
     for file in listed:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
-            return file.url
+            archives.append(file)
+    # an earlier index may have another archive of this name
+    for sha256 in (wanted.sha256, ""):
+        for file in archives:
+            if file.sha256 == sha256:
+                return file.url
+    if archives:  # its hash is in the error
+        return archives[0].url
     problem = f"pip's index has no {wanted.archive}"
     raise ProviderError("; ".join([problem, *troubles]), "check pip's indexes: pip config list")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,23 @@ def test_a_damaged_archive_is_downloaded_again_and_another_file_refused(index: P
     with pytest.raises(IntegrityError, match=r"torch_scatter-2\.1\.2\.tar\.gz: sha256 is"):
         download([RELEASE], tmp_path / "empty", where(index))
     assert not list((tmp_path / "empty").rglob("torch_scatter*"))
+
+
+@pytest.mark.parametrize("has_hashes", [True, False])
+def test_an_archive_comes_from_the_index_with_the_matrixs_hash(
+    has_hashes: bool, index: Path, tmp_path: Path
+) -> None:
+    """A company's index may have a changed archive under the same name."""
+    other = shutil.copytree(index, tmp_path / "other")
+    (other / "torch-scatter" / RELEASE.archive).write_bytes(b"something else")
+    for folder in (other, index) if has_hashes else (other,):
+        page = folder / "torch-scatter" / "index.html"
+        digest = hashlib.sha256((folder / "torch-scatter" / RELEASE.archive).read_bytes()).hexdigest()
+        page.write_text(
+            page.read_text().replace(f'"{RELEASE.archive}"', f'"{RELEASE.archive}#sha256={digest}"')
+        )
+    both = Configured(indexes=(other.as_uri(), index.as_uri()))
+    assert (download([RELEASE], tmp_path / "cache", lambda: both) / RELEASE.archive).read_bytes() == CONTENT
 
 
 def test_an_archive_that_goes_on_and_on_is_cut_short(

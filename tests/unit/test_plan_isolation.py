@@ -214,12 +214,19 @@ def test_another_image_can_be_named_and_one_must_be(programs: Path, monkeypatch:
     assert (found.image, found.made_here) == ("mine:1", "")
 
 
-def test_only_configs_for_this_machine_are_named(programs: Path, repository: Path, tmp_path: Path) -> None:
+def test_only_configs_that_this_machine_builds_are_named(
+    programs: Path, repository: Path, tmp_path: Path
+) -> None:
     (tmp_path / ".ci_support").mkdir()
     (tmp_path / ".ci_support" / "linux_64_.yaml").write_text("target_platform: [linux-64]\n")
     error = ProviderError("no channel", "Set X")
-    assert " linux_64_" in unreachable(error, load(repository, "linux_aarch64_cpu")).remedy
+    assert unreachable(error, load(repository, "linux_aarch64_cpu")).remedy.endswith(
+        " linux_aarch64_cpu_debian"
+    )
+    assert " linux_64_" in unreachable(error, load(repository, "linux_aarch64_cuda130")).remedy
     assert "--provider local" in unreachable(error, load(tmp_path, "linux_64_")).remedy
+    cross = replace(load(tmp_path, "linux_64_"), platform="linux-aarch64")
+    assert unreachable(error, cross).remedy == "Set X", "it has no cross compilers"
     assert unreachable(error, config()).remedy.split()[-2:] == ["build-locally.py", "linux_64_cpu_debian"]
     cuda = config(accelerator="cuda130")
     assert unreachable(error, cuda).remedy.split()[-1] == "linux_64_cuda130_wheel"

@@ -200,15 +200,19 @@ def _either(remedy: str, config: Config) -> str:
 
 
 def _alternative(config: Config) -> str:
-    """Return advice to build on this machine without channel and container; empty if there is none for a GPU."""
+    """Return advice to build on this machine without channel and container; empty if there is none."""
     platform = machine_platform().replace("-", "_")
-    accelerators = [config.accelerator, *_nearest_cudas(config, platform)]
-    for accelerator in accelerators:
-        for provider in _WITHOUT_CHANNEL:
-            name = f"{platform}_{accelerator}_{provider}"
-            if config.path.with_name(f"{name}.yaml").is_file():
-                return f"run: python3 build-locally.py {name}"
-    return "" if config.cuda_version else "pass --provider local"
+    names: list[str] = []
+    if config.platforms.is_cross and config.cuda_version is None:  # Debian has no cross compiler for CUDA
+        names.append(f"{config.platform.replace('-', '_')}_cpu_{ProviderName.DEBIAN}")
+    for accelerator in (config.accelerator, *_nearest_cudas(config, platform)):
+        names += [f"{platform}_{accelerator}_{provider}" for provider in _WITHOUT_CHANNEL]
+    for name in names:
+        if config.path.with_name(f"{name}.yaml").is_file():
+            return f"run: python3 build-locally.py {name}"
+    if config.cuda_version or config.platforms.is_cross:  # local has no compilers for these
+        return ""
+    return "pass --provider local"
 
 
 def _nearest_cudas(config: Config, platform: str) -> list[str]:

@@ -54,6 +54,25 @@ def test_an_encoding_that_unpacks_without_a_limit_is_refused(encoding: str) -> N
         Client(timeouts=PATIENT).get(f"{site.url}/")
 
 
+@pytest.mark.parametrize(
+    ("answer", "asked"), [(socket.EAI_NONAME, 1), (socket.EAI_NODATA, 1), (socket.EAI_AGAIN, 3)]
+)
+def test_a_name_that_does_not_exist_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, answer: int, asked: int
+) -> None:
+    names = []
+
+    def look_up(host: str, *rest: object, **options: object) -> None:
+        names.append(host)
+        raise socket.gaierror(answer, "no address")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(NetworkError) as caught:
+        Client().get("https://mirror.example.org/simple/")
+    assert names == ["mirror.example.org"] * asked
+    assert caught.value.message == "mirror.example.org: no address"
+
+
 @pytest.mark.parametrize(("status", "asked"), [(500, 3), (403, 1)])
 def test_failures_are_retried_a_few_times_and_refusals_never(status: int, asked: int) -> None:
     with serving({"/": lambda handler: handler.reply(status, b"")}) as site:

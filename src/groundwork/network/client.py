@@ -6,6 +6,7 @@ import io
 import math
 import os
 import re
+import socket
 import ssl
 import threading
 import time
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import httpx  # at run time imported late: it takes 0.1 s
 
 _ATTEMPTS = 3
+#: Not EAI_AGAIN, which is a name server without an answer. macOS has no EAI_NODATA of its own.
+_UNKNOWN_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 _CHANNEL_SECONDS = 5.0
 #: Index pages as HTML of the simple API (PEP 691), or of an index that does not name its format.
 _PAGES = {"Accept": "application/vnd.pypi.simple.v1+html, text/html;q=0.9"}
@@ -195,7 +198,19 @@ def _passes(error: BaseException) -> bool:
 
     if isinstance(error, NetworkError):
         return error.status in _TRANSIENT
-    return isinstance(error, httpx.TransportError) and not certificates.is_untrusted(str(error))
+    if not isinstance(error, httpx.TransportError):
+        return False
+    return not _is_unknown_name(error) and not certificates.is_untrusted(str(error))
+
+
+def _is_unknown_name(error: BaseException) -> bool:
+    """Return whether a name server answered that there is no such host; one that does not answer may do so later."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror):
+            return cause.errno in _UNKNOWN_NAME
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _netrc() -> httpx.Auth | None:

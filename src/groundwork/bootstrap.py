@@ -244,9 +244,17 @@ def _unpack(wheel: Path, environment: Path) -> None:
 
     venv would install and compile all of it: a quarter of the first start's CPU time.
     """
+    import zlib  # missing in some Pythons, which check_python refuses first
+
     (modules,) = environment.glob("lib/*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(modules)
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(modules)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise PreflightError(
+            f"{wheel}: this Python's own pip is damaged ({error})",
+            "use another Python, or install this one again",
+        ) from error
 
 
 def _run(command: Sequence[str], held: int, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

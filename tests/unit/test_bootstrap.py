@@ -149,6 +149,30 @@ def test_pip_is_unpacked_where_python_has_its_wheel(
     assert [path.name for path in tmp_path.glob(".venv/run-1/lib/*/*/pip/*")] == ["__main__.py"] * bundled
 
 
+@pytest.mark.parametrize("place", ["end", "data"])
+def test_a_damaged_pip_of_this_python_is_named(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        (tmp_path / ".venv/run-1/lib/python3/site-packages").mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "")
+
+    wheel = tmp_path / "ensurepip" / "_bundled" / "pip-1.0-py3-none-any.whl"
+    write(tmp_path / "ensurepip" / "__init__.py")
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pip/__main__.py", "".join(map(str, range(9999))))
+    whole = wheel.read_bytes()
+    wheel.write_bytes({"end": whole[:-30], "data": whole[:60] + bytes(200) + whole[260:]}[place])
+    spec = importlib.util.spec_from_file_location("ensurepip", tmp_path / "ensurepip" / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(PreflightError) as caught:
+        bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
+    assert f"{wheel}: this Python's own pip is damaged" in caught.value.message
+    assert not (tmp_path / ".venv" / "run-1").exists()
+
+
 RETRIES = "".join(
     f"WARNING: Retrying (Retry(total={left}, connect=None)) after connection broken by 'NewConnectionError("
     "'<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f84a9041590>: Failed to establish a new"

@@ -10,7 +10,11 @@ limit_jobs() {
     local flags="${MAKEFLAGS:-}" token
     local pipe="${flags##*--jobserver-auth=fifo:}"
     if [[ "$pipe" == "$flags" || ! -p "$pipe" ]]; then return; fi
-    if [[ "$(printf '%s\n' 1.13 "$(ninja --version)" | sort -V | head -n 1)" == 1.13 ]]; then
+    # assignments, because a command that fails in a condition would not end the script
+    local version older
+    version="$(ninja --version)"
+    older="$(printf '%s\n' 1.13 "$version" | sort -V | head -n 1)"
+    if [[ "$older" == 1.13 ]]; then
         unset MAX_JOBS
         ninja_jobs=()
         return
@@ -23,7 +27,9 @@ limit_jobs() {
     ninja_jobs=(-j "$MAX_JOBS")
 }
 
-if grep -qs '^build-backend *= *"scikit_build_core' pyproject.toml; then
+pyproject=""
+[[ ! -f pyproject.toml ]] || pyproject="$(<pyproject.toml)"
+if [[ $'\n'"$pyproject" =~ $'\n'build-backend\ *=\ *\"scikit_build_core ]]; then
     torch_backend=scikit-build-core
     installed=installed  # its folder torch/ has the files that setup.py writes into the source tree's torch/
     configure_tree() { "$PYTHON" "$RECIPE_DIR/swap/cmake_python_swap" configure .; }

@@ -33,7 +33,7 @@ if [[ -n "${CMAKE_TOOLCHAIN_FILE:-}" ]]; then write_toolchain "$CMAKE_TOOLCHAIN_
 "$PYTHON" "$RECIPE_DIR/tree_inputs" compare build "$installed/torch"
 # build/configured-with.txt records the settings; it is written last, so that a run after a kill configures again.
 settings="$(env | grep -E '^(USE_|BUILD_|CMAKE_|BLAS=|CUD|MAGMA_|NCCL_|ONNX_|TORCH_[CN]|PYTORCH_|CC=|CXX=|CFLAGS=|CXXFLAGS=|LDFLAGS=|torch_|PREFIX=)' \
-    | LC_ALL=C sort; cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
+    | LC_ALL=C sort && cat "${CMAKE_TOOLCHAIN_FILE:-/dev/null}")"
 if [[ "$settings" != "$(cat build/configured-with.txt 2>/dev/null)" ]]; then
     rm -f build/CMakeCache.txt build/configured-with.txt
     (

@@ -16,4 +16,5 @@ while (($#)) && [[ $1 != -* ]]; do
     shift
 done
 [[ ${1:-} != -- ]] || shift
-exec python3 "$(dirname -- "${BASH_SOURCE[0]}")/../build-locally.py" "${configs[@]:---all}" --zip-logs "$@"
+here="$(dirname -- "${BASH_SOURCE[0]}")" || exit
+exec python3 "$here/../build-locally.py" "${configs[@]:---all}" --zip-logs "$@"

@@ -128,6 +128,15 @@ def test_libtorch_that_names_a_folder_of_the_build_or_cannot_be_executed_is_refu
     assert judged(repository, libtorch).returncode == 1
 
 
+def test_libtorch_whose_files_cannot_all_be_read_is_refused(repository: Path, libtorch: Path) -> None:
+    """grep's exit code is then 2, also if it has found a name."""
+    program(libtorch / "bin/grep", "echo 'grep: Targets.cmake: Input/output error' >&2; exit 2")
+    ended = judged(repository, libtorch)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last == f"error: {libtorch}/share/cmake/ATen: not all files could be read (grep: exit code 2)"
+
+
 @pytest.mark.parametrize("stray", ["lib/libtorch_python.so", "lib/python3.12/site-packages/torch/version.py"])
 def test_libtorch_with_a_file_of_pytorch_is_refused(stray: str, repository: Path, libtorch: Path) -> None:
     write(libtorch / stray)
@@ -349,6 +358,28 @@ def test_libtorchs_files_of_a_wheel_are_in_the_environment_already(repository: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, "setup.py"),
+        ('[build-system]\nbuild-backend = "setuptools.build_meta"\n', "setup.py"),
+        ('[build-system]\n# build-backend = "scikit_build_core.build"\n', "setup.py"),
+        ('[build-system]\nbuild-backend = "scikit_build_core.build"\n', "scikit-build-core"),
+    ],
+)
+def test_the_tree_s_own_file_names_the_back_end(
+    repository: Path, tmp_path: Path, text: str | None, expected: str
+) -> None:
+    if text is not None:
+        write(tmp_path / "pyproject.toml", text)
+    script = 'source "$RECIPE_DIR/backend.sh"; echo "$torch_backend"'
+    environ = {"PATH": os.environ["PATH"], "RECIPE_DIR": str(repository / "recipe")}
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == expected
+
+
 def limit_jobs(repository: Path, folder: Path, *, version: str, tokens: int, pipe: str = "pipe") -> list[str]:
     """Return ninja's options, MAX_JOBS, and the tokens left in the pipe during and after a script with 4 jobs."""
     program(folder / "bin" / "ninja", f"echo {version}")
@@ -399,6 +430,11 @@ def test_jobs_come_from_the_pool_of_makeflags(
     repository: Path, tmp_path: Path, version: str, tokens: int, pipe: str, expected: list[str]
 ) -> None:
     assert limit_jobs(repository, tmp_path, version=version, tokens=tokens, pipe=pipe) == expected
+
+
+def test_a_ninja_that_does_not_run_ends_the_build(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        limit_jobs(repository, tmp_path, version="1.13; exit 3", tokens=1)
 
 
 def test_without_a_pool_ninja_gets_the_number_of_jobs(repository: Path) -> None:

@@ -169,9 +169,9 @@ use_toolchain() {
 install_wheel() {
     # By name, not by path: pip would record a path of the build machine in direct_url.json.
     local name version
-    IFS=- read -r name version _ <<<"$(basename "$1")"
+    IFS=- read -r name version _ <<<"${1##*/}"
     # no file of pip may name another target
-    PIP_CONFIG_FILE=/dev/null "$PYTHON" -m pip install "$name==$version" --find-links "$(dirname "$1")" --no-deps --no-index \
+    PIP_CONFIG_FILE=/dev/null "$PYTHON" -m pip install "$name==$version" --find-links "${1%/*}" --no-deps --no-index \
         --no-cache-dir --disable-pip-version-check --ignore-installed ${compile_python:---compile}
 }
 
@@ -186,7 +186,7 @@ make_package() {
     local wheels=("${PYG_WHEEL:-}")
     cd "$SRC_DIR"
     if [[ -n "${PYG_WHEEL:-}" ]]; then
-        phase repackage "wheel=$(basename "$PYG_WHEEL")"
+        phase repackage "wheel=${PYG_WHEEL##*/}"
     else
         "$1"
         wheels=("$SRC_DIR"/dist/*.whl)

@@ -55,6 +55,33 @@ def test_extensions_kernels_are_cached_by_their_list_of_headers(repository: Path
     assert f"CMAKE_CUDA_COMPILER_LAUNCHER={tmp_path}/launcher/ccache\n" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("on_path", "wheel", "home"), [(False, "", None), (True, "", "host"), (False, "/torch_scatter.whl", "build")]
+)
+def test_an_extension_for_cuda_is_compiled_with_an_nvcc_only(
+    repository: Path, tmp_path: Path, on_path: bool, wheel: str, home: str | None
+) -> None:
+    """A prebuilt wheel needs no compiler."""
+    for name in ("dirname", "ln"):
+        write(tmp_path / "host/bin" / name).unlink()
+        (tmp_path / "host/bin" / name).symlink_to(f"/usr/bin/{name}")
+    if on_path:
+        program(tmp_path / "host/bin/nvcc", "exit 1")
+    made = settings(
+        repository, tmp_path, cuda_compiler_version="13.0", torch_cuda_arch_list="9.0", CF_TORCH_CUDA_ARCH_LIST="9.0",
+        BUILD_PREFIX=str(tmp_path / "build"), RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"), PYG_WHEEL=wheel,
+        PATH=str(tmp_path / "host/bin"),
+    )  # fmt: skip
+    script = 'source "$RECIPE_DIR/../common/build_env.sh"; echo "$CUDA_HOME"'
+    done = subprocess.run(["/bin/bash", "-euc", script], env=made, capture_output=True, text=True)
+    if home is None:
+        assert done.returncode == 1
+        refusal = f"error: nvcc: neither in {tmp_path}/build/bin nor on PATH; CUDA 13.0 needs it\n"
+        assert (done.stdout, done.stderr) == ("", refusal)
+    else:
+        assert (done.returncode, done.stdout) == (0, f"{tmp_path / home}\n")
+
+
 def test_nnpack_s_configure_gets_nothing_from_the_network(repository: Path, tmp_path: Path) -> None:
     for place in (SIX, "cmake/Modules_CUDA_fix/FindCUDA.cmake"):
         write(tmp_path / "src" / place, "ExternalProject_Add(six URL https://index.example/six.tar.gz)\n")

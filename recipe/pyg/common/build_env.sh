@@ -114,7 +114,12 @@ else
     esac
     # nvcc runs on the build machine; its headers and libraries are those of the target
     export CUDA_HOME="$BUILD_PREFIX"
-    [[ -x "$CUDA_HOME/bin/nvcc" ]] || CUDA_HOME="$(dirname "$(dirname "$(command -v nvcc)")")"
+    if [[ ! -x "$CUDA_HOME/bin/nvcc" ]]; then
+        # a prebuilt wheel needs none
+        nvcc="$(command -v nvcc)" || [[ -n "${PYG_WHEEL:-}" ]] ||
+            refuse "nvcc: neither in $BUILD_PREFIX/bin nor on PATH; CUDA $cuda_compiler_version needs it"
+        [[ -z "$nvcc" ]] || CUDA_HOME="$(cd "${nvcc%/*}/.." && pwd)"
+    fi
     if [[ -n "${PYG_CCACHE:-}" ]]; then
         # nvcc calls these programs, and may itself be a script: the object cache must hash them too
         CCACHE_EXTRAFILES=""

@@ -57,6 +57,7 @@ find_program() {
 }
 # the first word of each line that is no variable; quotes surround a folder or the whole path
 programs=$(printf '%s\n' "$plan" | sed -n 's/^#\$ //p' | grep -v '^[A-Z_]*=' | sed 's/"//g' | cut -d' ' -f1 | sort -u)
+[ -n "$programs" ] || uncached "$@"
 for program in $programs; do
     case "$program" in
         rm | --) continue ;;
@@ -81,14 +82,16 @@ done
 
 # ---- flags, wherever they come from --------------------------------------------------------------------------------
 # paths of the work folder and of temporary files differ between builds of the same object
-flags=$(printf '%s\n' "$plan" | grep -v '^#\$ [A-Z_]*PATH=' | sed \
+normal=$(printf '%s\n' "$plan" | grep -v '^#\$ [A-Z_]*PATH=' | sed \
     -e "s|${BUILD_PREFIX:-/no-build-prefix}|BUILD_PREFIX|g" \
     -e "s|${PREFIX:-/no-prefix}|PREFIX|g" \
     -e "s|${BUILD_ENV_LINK:-/no-link}|PREFIX|g" \
     -e "s|${CCACHE_BASEDIR:-/no-base}|BASE|g" \
     -e "s|$(pwd)|BASE|g" \
     -e 's|[^" =]*tmpxft_[0-9a-f]*_[0-9a-f]*-[0-9a-f]*_|TMP_|g' \
-    -e 's|--module_id_file_name "[^"]*"||' | sha256sum)
+    -e 's|--module_id_file_name "[^"]*"||') || uncached "$@"
+[ -n "$normal" ] || uncached "$@"
+flags=$(printf '%s\n' "$normal" | sha256sum)
 case "$flags" in *" "*) ;; *) uncached "$@" ;; esac
 
 CCACHE_EXTRAFILES="${CCACHE_EXTRAFILES:+$CCACHE_EXTRAFILES:}$files"

@@ -20,7 +20,7 @@ values() {                                          # values KEY: print a key's 
 }
 if [[ -z "${PYTHONS:-}" ]]; then                    # the first is the Python of libtorch's compile
     base=$(values torch_python_base)
-    others=$(values python | sed 's/\.\* \*_cp[a-z]*[0-9]*\(t\{0,1\}\)$/\1/' | { grep -vx "$base" || true; })
+    others=$(values python | sed 's/\.\* \*_cp[a-z]*[0-9]*\(t\{0,1\}\)$/\1/' | { grep -vxF "$base" || (($? == 1)); })
     PYTHONS="$base ${others//$'\n'/ }"
 fi
 export PYTHONS

@@ -54,11 +54,11 @@ sources() {
             "$codename" | "$codename-updates" | "$codename-security") ;;
             *) continue ;;
             esac
-            [[ $component == main ]] && echo "deb $uri $release main"
+            [[ $component != main ]] || echo "deb $uri $release main"
         done | sort -u
 }
 
-list=$(sources)
+list=$(sources) || fail "cannot list apt's sources"
 [[ -n $list ]] || fail "apt has no source of $codename/main: run apt-get update first"
 
 # Through a file instead of a pipe: from a pipe, the engine would also import an incomplete system.

@@ -114,8 +114,10 @@ class Compiles:
         self._started: list[subprocess.Popen[bytes]] = []
         program(folder / "stub", STUB)
 
-    def start(self, name: str, seconds: float = 0.2) -> subprocess.Popen[bytes]:
-        environ = {"PATH": "/usr/bin:/bin", "STUB_SECONDS": str(seconds)}
+    def start(
+        self, name: str, seconds: float = 0.2, path: str = "/usr/bin:/bin"
+    ) -> subprocess.Popen[bytes]:
+        environ = {"PATH": path, "STUB_SECONDS": str(seconds)}
         command = [str(self.folder / HEAVY_GATE), "./stub", "-c", "x.cu", "-o", name]
         self._started.append(subprocess.Popen(command, cwd=self.folder, env=environ, start_new_session=True))
         return self._started[-1]
@@ -177,6 +179,11 @@ def test_a_build_that_spoils_the_slots_is_compiled_all_the_same(compiles: Compil
     else:
         (compiles.folder / "tmp" / "heavy-1").mkdir()
     assert compiles.start(FLASH.format(0)).wait(10) == 0
+
+
+def test_a_file_system_without_locks_holds_no_compile_up(compiles: Compiles) -> None:
+    program(compiles.folder / "bin/flock", "echo 'flock: 9: No locks available' >&2; exit 71")
+    assert compiles.start(FLASH.format(0), path=f"{compiles.folder}/bin:/usr/bin:/bin").wait(10) == 0
 
 
 def test_both_numbers_are_halved_where_memory_ran_out() -> None:

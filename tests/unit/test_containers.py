@@ -92,3 +92,38 @@ def test_slimming_is_for_the_gpus_of_an_arch_list(
     done = shell(repository, name, " slim ", tmp_path, **given)
     usual = ["slim", "/opt/env", "--apply", "--forget", "--keep", ""]
     assert (done.returncode, done.stdout.splitlines()[1:]) == (0, [] if more is None else [*usual, *more])
+
+
+PIP = """
+case "$1" in
+    freeze) printf '%s\\n' $PACKAGES; exit "$FREEZE" ;;
+    *) echo "$@" ;;
+esac
+"""
+KEPT = "torch==2.15.0\nnvidia-cublas==13.1\ncuda-toolkit==13.2\n"
+
+
+@pytest.mark.parametrize(
+    ("packages", "kept", "freeze", "code", "printed"),
+    [
+        (
+            "torch==2.15.0 nvidia-cublas==13.2 Cuda-Nvcc==13.2 cuda-toolkit==13.2 torch_scatter==2", KEPT, "0", 0,
+            ["uninstall -y nvidia-cublas Cuda-Nvcc", "install --no-deps nvidia-cublas==13.1 cuda-toolkit==13.2"],
+        ),
+        ("torch==2.15.0 torch_scatter==2", "torch==2.15.0\n", "0", 0, []),
+        ("torch==2.15.0", "torch==2.15.0\n", "0", 0, []),
+        ("torch==2.15.0", KEPT, "1", 1, []),
+        ("nvidia-cublas==13.2", None, "0", 1, []),
+    ],
+)  # fmt: skip
+def test_nvidia_s_packages_become_those_of_before_the_compiler(
+    packages: str, kept: str | None, freeze: str, code: int, printed: list[str], repository: Path, tmp_path: Path
+) -> None:
+    program(tmp_path / "env/bin/pip", PIP)
+    if kept is not None:
+        (tmp_path / "kept.txt").write_text(kept)
+    (line,) = (argument for _, argument in instructions(repository, NAMES[0]) if "uninstall" in argument)
+    environ = {"PATH": "/usr/bin:/bin", "PACKAGES": packages, "FREEZE": freeze}
+    line = line.replace("/opt/", f"{tmp_path}/")
+    done = subprocess.run(["sh", "-c", line], env=environ, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()) == (code, printed), done.stderr

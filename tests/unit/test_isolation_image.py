@@ -78,5 +78,11 @@ def test_an_image_is_whole_and_has_this_systems_release(tools: FakeTools, reposi
     assert "mmdebstrap failed" in done.stderr
     assert not (tools.folder / "docker.asked").exists()
     assert list((tools.folder / "tmp").iterdir()) == []
+    # nor do half of the sources make an image
+    program(tools.folder / "apt-get", f"head -n 1 {tools.folder}/targets; exit 100")
+    done = tools.make(repository)
+    assert (done.returncode, done.stderr) == (1, "make-image.sh: error: cannot list apt's sources\n")
+    assert not (tools.folder / "docker.asked").exists()
+    program(tools.folder / "apt-get", f"cat {tools.folder}/targets")
     (tools.folder / "targets").write_text("")  # an apt without sources
     assert "apt-get update" in tools.make(repository).stderr

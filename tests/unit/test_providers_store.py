@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from small_files import write
+from small_files import program, write
 
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF, listed_hashes, package_keys
@@ -132,6 +132,21 @@ def test_files_are_dated_alike_whenever_they_were_packed_and_name_their_prefix(t
         assert (member.name, member.mtime) == ("share/file", 1_000_000_000)
         assert named.endswith(b"/bin")
         assert (b"/it's [old] & $1.d" in named, kept) == (False, b"/older/bin")
+
+
+@pytest.mark.parametrize("program_of_script", ["grep", "sed"])
+def test_files_that_cannot_all_be_searched_for_their_prefix_are_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program_of_script: str
+) -> None:
+    program(tmp_path / "bin" / program_of_script, "echo 'Input/output error' >&2; exit 2")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    with pytest.raises(ProviderError, match=r"packaging thing 1\.0: (?s:.*)Script failed"):
+        build(_package(_Filler()), tmp_path / "work")
+
+
+def test_a_package_without_its_prefix_is_packed(tmp_path: Path) -> None:
+    built = build(replace(_package(_Filler()), relocate="/elsewhere"), tmp_path / "work")
+    assert _contents(built)["share/file"] == b"/it's [old] & $1.d/bin /older/bin"
 
 
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ while :; do
     for slot in $slots; do
         exec 9>>{locks}/heavy-"$slot"
         flock -n 9 && exec "$@"
+        [ $? = 1 ] || exec "$@"  # not held by another compiler: the file system has no locks
     done
     sleep 0.2
 done

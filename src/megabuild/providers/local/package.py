@@ -37,9 +37,10 @@ _PROGRAMS = frozenset({"compiler", "program", "root"})
 _TIMEOUT = 3600.0  # seconds, enough for the largest package
 
 _SCRIPT = """\
-set -eu
+set -euo pipefail
 if [ -n {relocate} ]; then
-  grep -rIlZF -e {relocate} {staged} | xargs -0 -r sed -i {pattern}"$PREFIX|g"
+  # exit code 1: no file names it; 2: a file cannot be read
+  {{ grep -rIlZF -e {relocate} {staged} || [ $? = 1 ]; }} | xargs -0 -r sed -i {pattern}"$PREFIX|g"
 fi
 mkdir -p "$PREFIX"
 find {staged} -mindepth 1 -maxdepth 1 -exec mv -t "$PREFIX" {{}} +

@@ -56,6 +56,53 @@ def test_a_program_that_does_not_run_is_told(
         probe()
 
 
+#: Answers as GCC: its version, and where its programs and libraries are.
+_GCC = """
+case "$1" in
+    -dumpfullversion) echo {version} ;;
+    -print-prog-name={lacking}) echo {lacking} ;;
+    -print-file-name={lacking}*) echo "$PWD/nowhere/{lacking}.so.1" ;;
+    *) exec {real} "$@" ;;
+esac
+"""
+
+
+def _install(folder: Path, monkeypatch: pytest.MonkeyPatch, lacking: str = "none", **versions: str) -> None:
+    for name, real in (("gcc", "gcc"), ("gxx", "g++")):
+        text = _GCC.format(version=versions.get(name, "14.2.0"), lacking=lacking, real=shutil.which(real))
+        make_program(folder / real, text)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize("versions", [("13.3.0", "14.2.0"), ("14.2.0", "14.1.0")])
+def test_gcc_and_gxx_of_different_versions_are_refused(
+    versions: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install(tmp_path, monkeypatch, gcc=versions[0], gxx=versions[1])
+    with pytest.raises(ProviderError) as refused:
+        probe()
+    assert refused.value.message == f"gcc {versions[0]} and g++ {versions[1]}: versions differ"
+    assert refused.value.remedy == "install the same version of gcc and g++"
+    assert refused.value.exit_code == 5
+
+
+def test_gcc_and_gxx_of_one_version_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _install(tmp_path, monkeypatch)
+    assert probe().version == "14.2.0"
+
+
+@pytest.mark.parametrize("part", ["cc1plus", "libgomp"])
+def test_a_missing_part_of_a_compiler_is_named(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install(tmp_path, monkeypatch, lacking=part)
+    with pytest.raises(ProviderError) as refused:
+        probe()
+    assert refused.value.message == f"{tmp_path}/g++: parts are missing: {part}"
+    assert "g++" in refused.value.remedy
+    assert refused.value.exit_code == 5
+
+
 def _activated(packages: dict[str, LocalPackage], prefix: Path, script: str, **variables: str) -> str:
     for name in ("binutils_linux-64", "gcc_linux-64", "gxx_linux-64"):
         (prefix / name).mkdir(parents=True)

@@ -141,7 +141,7 @@ def probe(
         files[name] = root / path.lstrip("/")
         if name.startswith(_LIB):
             libraries[name.removeprefix(_LIB)] = files[name]
-    missing = [str(path) for path in files.values() if not path.is_file()]
+    missing = [name.partition(":")[2] for name, path in files.items() if not path.is_file()]
     if missing:
         raise ProviderError(f"{answer['cxx']}: parts are missing: {', '.join(missing)}", _REMEDY)
     sums = "\n".join(sha256(files[name]) for name in sorted(files))

@@ -62,13 +62,13 @@ def _free_memory() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
 
 
-def read_report(report: Path, file: str) -> Result:
-    """Read pytest's report on the tests of a file; all counts are 0 without a report."""
-    result = Result(counts=dict.fromkeys(Outcome, 0), failed=[])
+def read_report(report: Path, file: str) -> Result | None:
+    """Read pytest's report on the tests of a file; None without a whole report, as after a crash of pytest itself."""
     try:
         root = ElementTree.parse(report).getroot()
     except (OSError, ElementTree.ParseError):
-        return result
+        return None
+    result = Result(counts=dict.fromkeys(Outcome, 0), failed=[])
     for case in root.iter("testcase"):
         outcome = _outcome(case)
         result.counts[outcome] += 1
@@ -131,6 +131,11 @@ def _environment(work: Path) -> dict[str, str]:
     return environment
 
 
+def _failure(file: str) -> Result:
+    """Return the result of a file whose tests are unknown."""
+    return Result(counts={**dict.fromkeys(Outcome, 0), Outcome.FAILED: 1}, failed=[file])
+
+
 def run_file(name: str, selection: Selection, work: Path, count: int) -> Result:
     """Run one file's tests, or one test, and return the results."""
     file = name.partition("::")[0]
@@ -140,8 +145,11 @@ def run_file(name: str, selection: Selection, work: Path, count: int) -> Result:
         done = subprocess.run(command, cwd=work, env=_environment(work), timeout=PATIENCE * 3600, check=False)
     except subprocess.TimeoutExpired:
         print(f"{name}: stopped after {PATIENCE} hours", flush=True)
-        return Result(counts={**dict.fromkeys(Outcome, 0), Outcome.FAILED: 1}, failed=[file])
+        return _failure(file)
     result = read_report(report, file)
+    if result is None:
+        print(f"{name}: pytest ended with exit code {done.returncode}, without a report", flush=True)
+        return _failure(file)
     if result.failed or (done.returncode == 0 and result.counts[Outcome.PASSED]):
         return result
     if done.returncode in _QUIET and selection.may_be_empty(file, installed_build()):

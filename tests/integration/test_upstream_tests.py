@@ -152,6 +152,18 @@ def test_a_file_without_tests_is_right_only_where_the_selection_says_so(packed: 
     assert rows(run(packed, "run", "-n", "1"))["deep/test_kernel.py"] == ["1", "0", "0"]
 
 
+@pytest.mark.parametrize(
+    ("end", "code"), [("os._exit(0)", 0), ("os._exit(5)", 5), ("os.kill(os.getpid(), 9)", -9)]
+)
+def test_a_file_that_may_be_empty_fails_without_a_report(packed: Path, end: str, code: int) -> None:
+    """pytest itself ends, not one of its workers."""
+    (packed / "test/conftest.py").write_text(f"import os\nif 'PYTEST_XDIST_WORKER' not in os.environ: {end}\n")
+    told = run(packed, "run", "deep/test_kernel.py", "-n", "1", expect=1)
+    assert f"deep/test_kernel.py: pytest ended with exit code {code}, without a report\n" in told
+    assert "failed test: deep/test_kernel.py\n" in told
+    assert rows(told) == {"deep/test_kernel.py": ["0", "1", "0"]}
+
+
 def test_a_test_that_is_skipped_can_be_run_by_its_name(packed: Path) -> None:
     told = run(packed, "run", "test_sum.py::TestSum::test_slow", expect=1)
     assert "was not skipped" in told

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from whole_walk import walk
+
 #: Scripts by which CMake's ExternalProject and FetchContent download; CMake writes none for sources that exist.
 DOWNLOADS = re.compile(r"download-.+\.cmake|.+-gitclone\.cmake")
 #: Libraries of the C library, on which packages do not depend, and of GCC, on which all compiled packages depend.
@@ -40,7 +42,7 @@ NEEDED = re.compile(r"\(NEEDED\).*\[(.+)\]")
 def downloads(build: Path) -> list[str]:
     """Return the scripts in a build folder that download."""
     found: list[str] = []
-    for folder, _, names in os.walk(build):
+    for folder, _, names in walk(build):
         found += [os.path.join(folder, name) for name in names if DOWNLOADS.fullmatch(name)]
     return sorted(found)
 
@@ -61,7 +63,10 @@ def is_binary(path: Path) -> bool:
 
 def lacking(torch: Path, prefix: Path) -> Iterator[str]:
     """Yield an error line for each needed library that is missing, and for each that must not be needed."""
-    for binary in binaries(torch):
+    found = binaries(torch)
+    if not found:
+        yield f"{torch} has no library: was the tree built?"
+    for binary in found:
         for name in needed(binary):
             if DRIVER.fullmatch(name):
                 if not OPENED_LATER.fullmatch(binary.name):

@@ -5,12 +5,13 @@ Standard library only.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from whole_walk import walk
 
 #: LICENSE, LICENSE.txt, LICENCE-MIT, COPYING.LESSER, NOTICE, LICENSES_BUNDLED.txt …, but not source files so named.
 _TEXT = re.compile(
@@ -23,7 +24,7 @@ _LEFT_OUT = {".git", "build", "licenses", "test", "tests"}
 
 def texts(tree: Path) -> Iterator[Path]:
     """Yield the licence texts below a folder, as paths relative to it, sorted within each folder."""
-    for folder, folders, files in os.walk(tree):
+    for folder, folders, files in walk(tree):
         folders[:] = sorted(set(folders) - _LEFT_OUT)
         for name in sorted(files):
             if _TEXT.fullmatch(name):

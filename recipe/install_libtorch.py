@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from whole_walk import walk
+
 #: libtorch's libraries; the folder also has sources of some.
 LIBRARIES = re.compile(r"lib(c10|caffe2_nvrtc|shm|torch)\w*[.\d]*\.(so|dylib)[.\d]*")
 PROGRAM = "bin/torch_shm_manager"
@@ -42,7 +44,7 @@ def is_libtorch(place: str) -> bool:
 def libtorch_files(torch: Path) -> Iterator[Path]:
     """Yield libtorch's files below PyTorch's install folder ``torch``, as paths relative to it."""
     for root in ("bin", "include", "lib", "share"):
-        for folder, folders, files in os.walk(torch / root):
+        for folder, folders, files in walk(torch / root):
             here = Path(folder)
             folders.sort()
             links = [name for name in folders if (here / name).is_symlink()]

@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from whole_walk import walk
+
 #: Folders of ``torch`` that contain files of libtorch.
 SHARED = ("bin", "include", "lib", "share")
 #: This library belongs to the Python package, although ``lib/`` has it too.
@@ -43,7 +45,7 @@ def shared(torch: Path, prefix: Path) -> list[str]:
     `torch`: the built package, ``build/lib.*/torch``, or the folder that CMake installed.
     """
     places: list[str] = []
-    for folder, folders, files in os.walk(torch):
+    for folder, folders, files in walk(torch):
         place = Path(folder).relative_to(torch)
         if not place.parts:
             folders[:] = sorted(set(SHARED).intersection(folders))
@@ -69,8 +71,9 @@ def owned(folder: Path, shared: Path) -> bool:
     """Return whether every file below ``folder`` is also below ``shared``."""
     if not shared.is_dir():
         return False
-    for path in folder.rglob("*"):
-        if not path.is_dir() and not os.path.lexists(shared / path.relative_to(folder)):
+    for here, _, names in walk(folder):
+        place = shared / Path(here).relative_to(folder)
+        if not all(os.path.lexists(place / name) for name in names):
             return False
     return True
 

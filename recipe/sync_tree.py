@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tree_dates
+from whole_walk import walk
 
 MANIFEST = ".megabuild-sync.json"
 #: In a work folder from when it is emptied. Without it, running the build script there again would delete the sources.
@@ -35,8 +36,10 @@ def source_entries(root: Path) -> Iterator[Path]:
     """Yield the paths, relative to ``root``, of all folders, files and links below it, each after its folder.
 
     The engine's own files are left out.
+
+    Raises OSError: A folder cannot be read: its entries would be removed from the tree.
     """
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in walk(root):
         here = Path(folder)
         folders.sort()
         for name in sorted(folders + files):

@@ -13,6 +13,6 @@ for record in Path(sys.argv[1], "conda-meta").glob("*.json"):
 ours = {"libtorch", "libtorch-cuda-linalg", "pytorch"}
 clashes = {path: names for path, names in owners.items() if len(names) > 1 and ours & set(names)}
 assert not clashes, f"{len(clashes)} files with several owners: {sorted(clashes.items())[:5]}"
-print(
-    f"{sum(1 for names in owners.values() if ours & set(names))} files of {len(ours)} packages, one owner each"
-)
+count = sum(1 for names in owners.values() if ours & set(names))
+assert count, f"{sys.argv[1]}/conda-meta has no file of {', '.join(sorted(ours))}"
+print(f"{count} files of {len(ours)} packages, one owner each")

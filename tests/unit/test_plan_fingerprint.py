@@ -148,7 +148,7 @@ def test_official_wheels_depend_on_their_own_scripts_and_on_what_these_share_wit
     staging, packages = parts(top / "wheel" / "recipe.yaml", top)
     assert staging is not None
     taking_apart = {f"wheel/{name}.py" for name in ("split_wheel", "wheel_parts", "same_code")}
-    shared = {"install_libtorch.py", "share_libtorch.py", "FindCUDA.cmake"}
+    shared = {"install_libtorch.py", "share_libtorch.py", "whole_walk.py", "FindCUDA.cmake"}
     assert set(staging.files) == {"wheel/build_staging.sh"} | taking_apart | shared
     tests = {name for name in packages["libtorch"].files if name.startswith(("tests/", "cmake_test/"))}
     assert {"tests/libtorch.sh", "tests/pytorch.sh", "cmake_test/CMakeLists.txt"} <= tests

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_files import write
+from stop_at_write import every_stop
 
 import separate_blas
 
@@ -27,6 +31,9 @@ FILES = {
     "torch/csrc/reader.h": "#pragma once\n#if !AT_POCKETFFT_ENABLED()\n#endif\n",
 }
 INCLUDE = "#include <ATen/BlasConfig.h>\n"
+
+
+CONFIG = "aten/src/ATen/Config.h.in"
 
 
 @pytest.fixture
@@ -99,3 +106,89 @@ def test_sources_that_the_script_does_not_know_stay_as_they_are(
     with pytest.raises(ValueError, match=problem):
         separate_blas.separate(tree)
     assert {path: path.read_text() for path in tree.rglob("*") if path.is_file()} == before
+
+
+def contents(tree: Path) -> dict[str, str]:
+    return {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*") if path.is_file()}
+
+
+def test_sources_without_a_file_that_the_script_knows_are_compiled_as_they_are(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "aten/src/ATen/CMakeLists.txt").unlink()
+    before = contents(tree)
+    assert separate_blas.main([str(tree)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("warning: configs with another BLAS share fewer objects: ")
+    assert "CMakeLists.txt: no such file" in printed
+    assert contents(tree) == before
+
+
+@pytest.mark.parametrize("full", [*range(9)])
+def test_a_full_disk_changes_no_source_and_is_an_error(
+    full: int, tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(tree)
+    write_text = Path.write_text
+    written: list[Path] = []
+
+    def refuse(path: Path, text: str, **options: str) -> int:
+        if len(written) == full:
+            write_text(path, text[:1])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        written.append(path)
+        return write_text(path, text, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert separate_blas.main([str(tree)]) == 1
+    assert "error: " in capsys.readouterr().err
+    assert contents(tree) == before
+
+
+def test_sources_that_a_kill_left_changed_in_part_are_an_error(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    separate_blas.separate(tree)
+    expected = contents(tree)
+    for name, text in FILES.items():
+        write(tree / name, text)
+    (tree / "aten/src/ATen/BlasConfig.h.in").unlink()
+    unchanged = FILES[CONFIG]
+    ends = set()
+    for folder in every_stop(tree, separate_blas.separate):
+        # as the build's script does
+        done = (folder / "aten/src/ATen/BlasConfig.h.in").exists()
+        was_unchanged = (folder / CONFIG).read_text() == unchanged
+        code = 0 if done else separate_blas.main([str(folder)])
+        assert code == (0 if was_unchanged or done else 1)
+        if code == 0:
+            assert contents(folder) == expected
+        ends.add(code)
+    assert ends == {0, 1}
+    assert "sources that were changed in part; unpack them again" in capsys.readouterr().err
+
+
+def test_a_source_in_an_unreadable_folder_is_not_passed_over(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may read a macro."""
+    before = contents(tree)
+
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("torch/csrc"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        assert separate_blas.main([str(tree)]) == 1
+    assert "Permission denied" in capsys.readouterr().err
+    assert contents(tree) == before
+
+
+def test_a_file_keeps_its_mode(tree: Path) -> None:
+    (tree / CONFIG).chmod(0o600)
+    separate_blas.separate(tree)
+    assert (tree / CONFIG).stat().st_mode & 0o777 == 0o600

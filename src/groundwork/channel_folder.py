@@ -19,7 +19,8 @@ import msgspec
 from groundwork import files
 from groundwork.errors import IntegrityError
 
-#: File in a channel of packages made on this machine: the key of each (the sha256 of its inputs) by path.
+#: File in a channel of packages made on this machine: the key of each (the sha256 of its inputs) by its path below the
+#: channel, since two platforms may have packages of one file name.
 MADE_OF = "made-of.json"
 _SUBDIR = re.compile(r"noarch|(linux|osx|win)-\w+")
 _PACKAGE = re.compile(rf"(?:{_SUBDIR.pattern})/(?!\.)[^/]*\.conda")
@@ -111,7 +112,10 @@ def write_index(folder: Path, platform: str) -> None:
 
 
 def listed_hashes(folder: Path) -> dict[str, str] | None:
-    """Return the sha256 of each file in a channel's index, by path; None if the index of a subdir is unreadable."""
+    """Return the sha256 of each file in a channel's index, by its path below the channel: ``linux-64/torch-1-0.conda``.
+
+    Returns None if the index of a subdir is unreadable.
+    """
     listed: dict[str, str] = {}
     for subdir in folder.iterdir():
         if not subdir.is_dir() or subdir.name.startswith("."):
@@ -126,9 +130,16 @@ def listed_hashes(folder: Path) -> dict[str, str] | None:
 
 
 def package_keys(folder: Path) -> dict[str, str]:
-    """Return the keys of packages made on this machine, by path; empty for other channels.
+    """Return the keys of packages made on this machine, by path below the channel; empty for other channels.
 
-    Channels of former releases have them by file name. Compare keys, not file hashes: packages built twice from the
-    same inputs differ in their time stamps.
+    Compare keys, not file hashes: packages built twice from the same inputs differ in their time stamps.
     """
-    return files.read_record(folder / MADE_OF, _TEXTS) or {}
+    recorded = files.read_record(folder / MADE_OF, _TEXTS) or {}
+    return {_path_below(folder, name): key for name, key in recorded.items()}
+
+
+def _path_below(folder: Path, name: str) -> str:
+    """Return the path of a package below its channel; a channel of a former release records the file's name."""
+    if "/" in name:
+        return name
+    return next((f"{subdir.name}/{name}" for subdir in subdirs(folder) if (subdir / name).exists()), name)

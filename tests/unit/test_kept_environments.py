@@ -446,7 +446,7 @@ def test_a_channel_of_this_machine_is_kept_with_its_programs_only(tmp_path: Path
     folder = tmp_path / "kept"
     for name in ("gxx_linux-64-14.2.0-h1_0.conda", "numpy-2.3.0-h1_0.conda"):
         write(folder / "linux-64" / name, "")
-    write(folder / MADE_OF, json.dumps({path.name: "key" for path in folder.rglob("*.conda")}))
+    write(folder / MADE_OF, json.dumps({f"linux-64/{path.name}": "key" for path in folder.rglob("*.conda")}))
     numpy = RecordedPackage(
         name="numpy", version="2.3.0", build="h1_0", sha256="", file_name="numpy-2.3.0-h1_0.conda",
         subdir="linux-64", url="", channel=str(folder), entry={},
@@ -455,12 +455,12 @@ def test_a_channel_of_this_machine_is_kept_with_its_programs_only(tmp_path: Path
         config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(numpy,),
         channels=(RecordedChannel(address=str(folder), folder=str(folder), this_machine=True),),
     )  # fmt: skip
-    write(tmp_path / "now" / MADE_OF, '{"a-1-0.conda": "key"}')
+    write(tmp_path / "now" / MADE_OF, '{"linux-64/a-1-0.conda": "key"}')
     now = Channel.of_folder(tmp_path / "now", this_machine=True)
-    same = frozenset({"gxx_linux-64-14.2.0-h1_0.conda"})
+    same = frozenset({"linux-64/gxx_linux-64-14.2.0-h1_0.conda"})
     given = Environment(channels=(now,), pythons=(), programs=same)
     assert keep_channels(record, given, place(tmp_path)) == (Channel.of_folder(folder, this_machine=True),)
-    other = replace(given, programs=frozenset({"gxx_linux-64-14.3.0-h2_0.conda"}))
+    other = replace(given, programs=frozenset({"linux-64/gxx_linux-64-14.3.0-h2_0.conda"}))
     with pytest.raises(ProviderError, match=r"programs of this machine have changed.*gxx_linux-64-14\.3\.0"):
         keep_channels(record, other, place(tmp_path))
     # with the cache at another place

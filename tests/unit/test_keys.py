@@ -1063,13 +1063,14 @@ def test_another_build_of_a_needed_package_is_another_input(
     values: dict[str, Any] = {"version": "1", "build": "h1_0", "sha256": b"1" * 32, "inputs": ""}
 
     def solved() -> dict[str, str]:
-        name = SimpleNamespace(source="fmt")
-        record = SimpleNamespace(name=name, subdir="linux-64", file_name="fmt.conda", **values)
+        channel = Channel.of_folder(tmp_path)
+        place = {"channel": f"{channel.url}/", "subdir": "linux-64", "file_name": "fmt.conda"}
+        record = SimpleNamespace(name=SimpleNamespace(source="fmt"), **place, **values)
         monkeypatch.setattr(solving, "solved", lambda *_, **__: [record])
         made = {"linux-64/fmt.conda": values["inputs"]} if values["inputs"] else {}
         monkeypatch.setattr(solving, "package_keys", lambda _: made)
         return solving.environment(
-            ("fmt",), Environment(channels=(Channel.of_folder(tmp_path),), pythons=()), "linux-64", "x"
+            ("fmt",), Environment(channels=(channel,), pythons=()), "linux-64", "x"
         )
 
     before = solved()

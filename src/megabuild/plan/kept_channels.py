@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from groundwork import channel_folder, files
@@ -105,8 +105,7 @@ def _made_here(
     former = Path(recorded.folder or "")
     moved = place.cache / _CHANNELS / former.name  # the cache may have been moved
     folder = former if former.is_dir() else moved
-    had = {PurePosixPath(path).name for path in channel_folder.package_keys(folder)}
-    changed = sorted(given.programs - had)
+    changed = sorted(given.programs - channel_folder.package_keys(folder).keys())
     gone = []
     for package in packages:
         file = folder / package.subdir / package.file_name
@@ -115,7 +114,7 @@ def _made_here(
     if gone:
         raise _vanished(gone, recorded.address)
     if changed:
-        names = ", ".join(name.removesuffix(".conda") for name in changed[:_MOST_NAMES])
+        names = ", ".join(Path(name).stem for name in changed[:_MOST_NAMES])
         raise ProviderError(f"programs of this machine have changed, which no channel keeps: {names}")
     return Channel.of_folder(folder, this_machine=recorded.this_machine)
 

@@ -38,12 +38,13 @@ def environment(specs: Sequence[str], given: Environment, platform: str, what: s
     keys: dict[str, str] = {}
     for channel in given.channels:
         if channel.folder:
-            keys |= package_keys(channel.folder)
+            made = package_keys(channel.folder)
+            keys |= {f"{channel.url.rstrip('/')}/{path}": key for path, key in made.items()}
     packages = {}
     for record in records:
         sha256 = record.sha256.hex() if record.sha256 else ""
-        path = f"{record.subdir}/{record.file_name}"
-        identity = keys.get(path) or keys.get(record.file_name) or sha256
+        place = f"{record.channel.rstrip('/')}/{record.subdir}/{record.file_name}"
+        identity = keys.get(place) or sha256
         packages[record.name.source] = f"{record.version} {record.build} {identity[:16]}"
     return dict(sorted(packages.items()))
 

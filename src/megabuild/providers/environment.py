@@ -55,7 +55,7 @@ class Environment:
     left_out: Mapping[str, str] = field(default_factory=dict)
     #: Variant keys that must differ from the config's, such as the version of the installed compiler.
     overrides: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    #: File names of the packages that start programs of this machine or of `root`, which no channel keeps.
+    #: Paths in their channel of the packages that start programs of this machine or of `root`, which no channel keeps.
     programs: frozenset[str] = frozenset()
     #: Virtual packages for the solver that differ from this machine's: the glibc of `root`, or the CUDA of a GPU that a
     #: build machine need not have. Such as {"__glibc": "2.41"}.

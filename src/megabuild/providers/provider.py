@@ -195,7 +195,7 @@ class LocalProvider(Provider):
             virtual_packages=virtual_gpu(self.request.config),
             notes=tuple(notes),
             stand_ins=channel.stand_ins,
-            programs=frozenset(each.id.file_name for each in channel.packages if each.starts_programs),
+            programs=frozenset(each.path for each in channel.packages if each.starts_programs),
             pending=self._pending(channel, absent),
         )
 

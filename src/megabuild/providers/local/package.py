@@ -141,15 +141,15 @@ class LocalPackage:
         return PackageId(self.name, self.version, self.build_string)
 
     @property
+    def path(self) -> str:
+        """Its path in a channel, which two platforms may share; they may have packages of one file name."""
+        return f"{self.subdir}/{self.id.file_name}"
+
+    @property
     def subdir(self) -> str:
         if self.noarch:
             return "noarch"
         return self.platform
-
-    @property
-    def path(self) -> str:
-        """Its path in a channel, which two platforms may share; they may have packages of one file name."""
-        return f"{self.subdir}/{self.id.file_name}"
 
 
 def alias(name: str, target: str, version: str, platform: str, *exported: str) -> LocalPackage:

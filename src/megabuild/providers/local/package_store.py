@@ -83,13 +83,12 @@ class PackageStore:
                 if not sha256 or not (path.samefile(self.path(package)) or verified(path, sha256)):
                     return None
                 listed[package.path] = sha256
-            # a channel of a former release stays, since a build may be using it
-            is_made_of = package_keys(channel) in (_keys(packages), _former_keys(packages))
-            if is_made_of and listed_hashes(channel) == listed:
-                return channel
+            is_whole = package_keys(channel) == _keys(packages) and listed_hashes(channel) == listed
         except OSError:
             return None
-        return None
+        if not is_whole:
+            return None
+        return channel
 
     def channel(self, packages: Sequence[LocalPackage], subdirs: Sequence[str]) -> Path:
         """Return the channel of exactly these packages, which must be in the store; create it atomically if needed."""
@@ -132,11 +131,6 @@ def _keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
     return {package.path: package.key for package in packages}
 
 
-def _former_keys(packages: Iterable[LocalPackage]) -> dict[str, str]:
-    """Return the keys as former releases wrote them, by file name."""
-    return {package.id.file_name: package.key for package in packages}
-
-
 def _channel_key(packages: Iterable[LocalPackage]) -> ChannelKey:
     return ChannelKey(packages=sorted(_keys(packages).values()))
 
@@ -155,7 +149,7 @@ def planned(folder: Path, packages: Sequence[LocalPackage], subdirs: Sequence[st
 def _write_index(
     channel: Path, packages: Iterable[LocalPackage], subdirs: Sequence[str], sums: Mapping[str, str]
 ) -> None:
-    """Write the index of a channel with these packages; ``sums``: the sha256 of their files by path, if they exist."""
+    """Write the index of a channel with these packages, whose files, if they exist, have the sha256 ``sums`` by path."""
     for subdir in subdirs:
         listed: dict[str, dict[str, object]] = {}
         for package in packages:

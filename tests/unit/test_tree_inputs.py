@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inputs_world import OBJECTS, OLD, SOURCES, OnceHashed, World
@@ -15,6 +16,7 @@ from stop_at_write import every_stop_in_place
 
 import tree_dates
 from tree_inputs import compare, snapshot
+from tree_inputs.__main__ import main as tree_inputs_main
 from tree_inputs.compare import CONFIGURED
 from tree_inputs.record import COMPLETE, STARTED, Kind, Role, Source, read
 from tree_inputs.shadowing import find_probes
@@ -574,3 +576,79 @@ def test_a_source_that_was_generated_before_is_kept(world: World) -> None:
     write(world.tree / ".megabuild-sync.json", json.dumps([]))
     world.begin()
     assert not (world.tree / "now-a-source.h").exists()
+
+
+class Closed:
+    """Makes files and folders unreadable to this process; root could read them otherwise."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *paths: Path) -> None:
+        closed = frozenset(map(str, paths))
+        for name in ("open", "scandir", "listdir"):
+            patch.setattr(os, name, self._refusing(getattr(os, name), closed))
+
+    @staticmethod
+    def _refusing(function: Callable[..., Any], closed: frozenset[str]) -> Callable[..., Any]:
+        def refuse(path: Any = ".", *more: Any, **options: Any) -> Any:
+            if str(path) in closed:
+                raise PermissionError(13, "Permission denied", str(path))
+            return function(path, *more, **options)
+
+        return refuse
+
+
+def test_a_header_that_became_unreadable_is_a_changed_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = world.prefix / "include/pack/value.h"
+    monkeypatch.setenv("PREFIX", str(world.prefix))
+    with monkeypatch.context() as patch:
+        Closed(patch, header)
+        assert tree_inputs_main(["compare", str(world.build), str(world.tree / "torch")]) == 0
+    printed = capsys.readouterr().out
+    assert f"-- changed: libvalue: {header}\n" in printed
+    assert "::megabuild:: inputs files=1 objects=1 " in printed
+    assert OBJECTS - world.dates().keys() == {"user.cpp"}
+
+
+def test_a_folder_of_headers_that_became_unreadable_recompiles_only_what_changed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its headers can still be read by their names; CMake may find others, so the tree is configured again."""
+    with monkeypatch.context() as patch:
+        Closed(patch, world.prefix / "include/pack")
+        comparison = world.compare()
+    assert comparison.folders == (str(world.prefix / "include"),)
+    assert sum(comparison.removed.values()) == 0
+    assert not (world.build / CONFIGURED).exists()
+    with monkeypatch.context() as patch:
+        Closed(patch, world.prefix / "include/pack")
+        world.stage()
+        assert not world.compare().is_changed
+        world.header("pack/value.h", "#define VALUE 2\n")
+        assert world.rebuild() == {"user.cpp"}
+    assert world.says()["user"] == "21"
+
+
+def test_a_header_that_cannot_be_read_for_its_record_is_not_trusted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = world.prefix / "include/pack/value.h"
+    for closed in ((world.begin,), (world.record,), (world.begin, world.record)):
+        for step in (world.begin, world.record):
+            with monkeypatch.context() as patch:
+                if step in closed:
+                    Closed(patch, header)
+                step()
+        assert world.rebuild() == {"user.cpp"}, closed
+
+
+def test_a_package_whose_record_is_unreadable_has_no_files(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFIX", str(world.prefix))
+    header = world.prefix / "include/pack/value.h"
+    world.header("pack/value.h", "#define VALUE 2\n")
+    with monkeypatch.context() as patch:
+        Closed(patch, world.prefix / "conda-meta")
+        assert tree_inputs_main(["compare", str(world.build), str(world.tree / "torch")]) == 0
+    assert f"-- changed: no package: {header}\n" in capsys.readouterr().out

@@ -128,6 +128,21 @@ def test_what_is_applied_is_what_was_planned_and_everything_comes_back(
     assert (env / TORCH).samefile(cached)
 
 
+def test_a_library_of_an_unknown_form_is_named_and_stays(
+    env: Path, slim: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with_data = (env / TORCH).read_bytes() + b"appended" * 1000  # as a bundle of a program and its files
+    (env / TORCH).chmod(0o755)
+    (env / TORCH).write_bytes(with_data)
+    said = f"! 1 file not slimmed, the first: {TORCH}: data after the last section"
+    assert slim("--arch-list", "12.0") == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert slim("--apply", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["left_alone"] == {TORCH: "data after the last section"}
+    assert (env / TORCH).read_bytes() == with_data
+    assert not (env / SITE / "triton").exists(), "the rest is slimmed"
+
+
 def test_a_second_slimming_begins_with_the_originals(env: Path, slim: Any) -> None:
     before = tree(env)
     assert slim("--apply") == 0

@@ -6,8 +6,9 @@ import random
 import shutil
 import struct
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
@@ -235,6 +236,56 @@ def test_what_is_not_understood_is_left_alone(
     library.write_bytes(data)
     done, _ = slimmed(library, "sm_120")
     assert reason in done.trouble
+
+
+#: Places of fields in a program header.
+OFFSET, ADDRESS, SIZE, MEMORY, ALIGN = 8, 16, 32, 40, 48
+
+
+@pytest.mark.parametrize(
+    ("which", "fields", "reason"),
+    [
+        (1, {OFFSET: lambda loaded: loaded[0]["p_offset"]}, "overlapping segments"),
+        (1, {ADDRESS: lambda loaded: loaded[0]["p_vaddr"]}, "overlapping segments"),
+        (0, {ALIGN: lambda _: 3}, "segments of unknown form"),
+        (0, {MEMORY: lambda loaded: loaded[0]["p_filesz"] - 1}, "segments of unknown form"),
+        (-1, {ADDRESS: lambda loaded: loaded[-1]["p_vaddr"] + 8}, "segments not aligned to pages"),
+        (-1, {OFFSET: lambda _: 1 << 40}, "sections or segments beyond the end of the file"),
+    ],
+    ids=["in the file", "in memory", "align", "smaller in memory", "not aligned", "beyond"],
+)
+def test_contradicting_segments_are_left_alone(
+    which: int, fields: Mapping[int, Callable[[list[Any]], int]], reason: str, tmp_path: Path
+) -> None:
+    library = build(tmp_path, USUAL)
+    with library.open("rb") as stream:
+        file = ELFFile(stream)
+        table = file["e_phoff"]
+        numbers = [n for n, one in enumerate(file.iter_segments()) if one["p_type"] == "PT_LOAD"]
+        loaded = [file.get_segment(number) for number in numbers]
+        values = {place: of(loaded) for place, of in fields.items()}
+    data = bytearray(library.read_bytes())
+    for place, value in values.items():
+        struct.pack_into("<Q", data, table + 56 * numbers[which] + place, value)
+    library.write_bytes(data)
+    done, small = slimmed(library, "sm_120")
+    assert (done.trouble, small.exists()) == (reason, False)
+
+
+def test_code_that_is_mapped_in_part_only_is_not_touched(tmp_path: Path) -> None:
+    library = build(tmp_path, USUAL)
+    data = bytearray(library.read_bytes())
+    with library.open("rb") as stream:
+        file = ELFFile(stream)
+        code = file.get_section_by_name(".nv_fatbin")
+        assert code is not None
+        middle = code["sh_offset"] + len(USUAL[0]) // 2
+        for number, one in enumerate(file.iter_segments()):
+            if one["p_type"] == "PT_LOAD" and one["p_offset"] <= middle < one["p_offset"] + one["p_filesz"]:
+                struct.pack_into("<Q", data, file["e_phoff"] + 56 * number + SIZE, middle - one["p_offset"])
+    library.write_bytes(data)
+    done, small = slimmed(library, "sm_120", symbols=False)
+    assert (done.before, done.trouble, small.exists()) == (done.after, "", False)
 
 
 def test_sections_that_share_bytes_are_left_alone(tmp_path: Path) -> None:

@@ -476,6 +476,49 @@ def test_a_channel_of_this_machine_is_kept_with_its_programs_only(tmp_path: Path
         keep_channels(record, given, place(tmp_path))
 
 
+@pytest.mark.parametrize(("count", "ends"), [(6, "c5 1"), (8, "c5 1 and 2 more")])
+def test_of_many_vanished_packages_the_first_are_named(count: int, ends: str, tmp_path: Path) -> None:
+    gone = []
+    for number in range(count):
+        gone.append(
+            RecordedPackage(
+                name=f"c{number}", version="1", build="0", sha256="", file_name=f"c{number}-1-0.conda",
+                subdir="linux-64", url="", channel=str(tmp_path), entry={},
+            )
+        )  # fmt: skip
+    address = str(write(tmp_path / "channel/linux-64/other.txt").parents[1])
+    record = EnvironmentRecord(
+        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={},
+        packages=tuple(structs.replace(package, channel=address) for package in gone),
+        channels=(RecordedChannel(address=address, folder=address, this_machine=False),),
+    )  # fmt: skip
+    given = Environment(channels=(Channel.of_folder(Path(address)),), pythons=())
+    with pytest.raises(VanishedError) as error:
+        keep_channels(record, given, place(tmp_path))
+    assert error.value.message == (
+        f"{count} packages vanished from {address}: c0 1, c1 1, c2 1, c3 1, c4 1, {ends}"
+    )
+    assert error.value.exit_code == 5
+
+
+def test_of_many_changed_programs_the_first_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "kept" / MADE_OF, '{"linux-64/a-1-0.conda": "key"}')
+    address = str(tmp_path / "kept")
+    record = EnvironmentRecord(
+        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={}, packages=(),
+        channels=(RecordedChannel(address=address, folder=address, this_machine=True),),
+    )  # fmt: skip
+    given = Environment(
+        channels=(Channel.of_folder(tmp_path / "kept", this_machine=True),), pythons=(),
+        programs=frozenset(f"linux-64/gcc-1{number}.2.0-h0_0.conda" for number in range(8)),
+    )  # fmt: skip
+    with pytest.raises(ProviderError) as error:
+        keep_channels(record, given, place(tmp_path))
+    names = ", ".join(f"gcc-1{number}.2.0-h0_0" for number in range(6))
+    said = f"programs of this machine have changed, which no channel keeps: {names} and 2 more"
+    assert (error.value.message, error.value.exit_code) == (said, 5)
+
+
 def test_each_channel_keeps_its_own_packages(tmp_path: Path) -> None:
     """Channels of higher priority hide packages of the others."""
     channels = []

@@ -114,7 +114,7 @@ def _made_here(
     if gone:
         raise _vanished(gone, recorded.address)
     if changed:
-        names = ", ".join(Path(name).stem for name in changed[:_MOST_NAMES])
+        names = _some([Path(name).stem for name in changed])
         raise ProviderError(f"programs of this machine have changed, which no channel keeps: {names}")
     return Channel.of_folder(folder, this_machine=recorded.this_machine)
 
@@ -160,11 +160,15 @@ def _is_unpacked(package: RecordedPackage, place: KeptPlace) -> bool:
 
 
 def _vanished(gone: Sequence[RecordedPackage], address: str) -> VanishedError:
-    names = ", ".join(package.label for package in gone[:_MOST_NAMES])
-    more = len(gone) - _MOST_NAMES
-    if more > 0:
-        names += f" and {more} more"
+    names = _some([package.label for package in gone])
     return VanishedError(f"{counted(len(gone), 'package')} vanished from {address}: {names}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names for an error, and the number of further ones."""
+    text = ", ".join(names[:_MOST_NAMES])
+    more = len(names) - _MOST_NAMES
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _indexed(

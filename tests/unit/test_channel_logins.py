@@ -186,6 +186,34 @@ def test_the_file_for_rattler_joins_all_credentials(tmp_path: Path) -> None:
     assert "p@w" not in repr(channels)
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file or directory"),
+        ("folder", "Is a directory"),
+        (b"", "Expecting value: line 1 column 1 (char 0)"),
+        (b'{"host.example": {"BearerToken": "b"}', "Expecting ',' delimiter: line 1 column 38 (char 37)"),
+        (b'[{"BearerToken": "b"}]', "not an object of hosts"),
+        (b"null", "not an object of hosts"),
+        (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+    ],
+)
+def test_a_file_with_credentials_that_cannot_be_read_is_named(
+    content: bytes | str | None, reason: str, host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.json"
+    if content == "folder":
+        own.mkdir()
+    elif isinstance(content, bytes):
+        own.write_bytes(content)
+    monkeypatch.setenv("RATTLER_AUTH_FILE", str(own))
+    code, shown = create(tmp_path, f"http://{LOGIN}@{host}/password/conda-forge")
+    assert code == 3
+    said = f"error: {own}: not a file with credentials: {reason} hint: correct or unset RATTLER_AUTH_FILE"
+    assert said in " ".join(shown.split())
+    assert not (tmp_path / "env").exists()
+
+
 def test_credentials_that_rattler_cannot_use_are_refused() -> None:
     different = _separate(["https://a:b@host.example/x", "https://c:d@host.example/y"])
     with pytest.raises(ConfigError, match=r"^host\.example: its channels have different users"):

@@ -212,11 +212,17 @@ def _read_own_file(environ: Mapping[str, str]) -> Mapping[str, object]:
         return {}
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: unreadable: {error}", f"correct {_FILE}") from error
+    except OSError as error:
+        raise _unusable(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _unusable(path, str(error)) from error
     if not isinstance(entries, dict):
-        return {}
+        raise _unusable(path, "not an object of hosts")
     return entries
+
+
+def _unusable(path: str, reason: str) -> ConfigError:
+    return ConfigError(f"{path}: not a file with credentials: {reason}", f"correct or unset {_FILE}")
 
 
 @contextmanager

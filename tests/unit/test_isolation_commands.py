@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,83 @@ def test_bubblewrap_shows_of_the_machine_its_system_alone(
     assert not {"home", "root", "var", "srv", "mnt", "media", "boot"} & shown
     assert [target for source, target in binds if source == "/dev/null"] == [f"{tmp_path}/etc/shadow"]
     assert {"/usr/share/somebody", f"{tmp_path}/etc/private"} <= set(following(command, "--tmpfs"))
+
+
+def refusing(function: Callable[..., Any], path: Path, error: type[OSError]) -> Callable[..., Any]:
+    """Return what fails for one path, also for root."""
+
+    def refuse(asked: Any, *more: Any, **options: Any) -> Any:
+        if str(asked) == str(path):
+            number = errno.EACCES if error is PermissionError else errno.ENOENT
+            raise OSError(number, os.strerror(number), str(path))
+        return function(asked, *more, **options)
+
+    return refuse
+
+
+@pytest.mark.parametrize("closed", ["", "opt"])
+def test_an_unreadable_root_is_named_with_a_way_out(
+    closed: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    (root / "opt/tools").mkdir(parents=True)
+    path = root / closed
+    mount = Mount(source=tmp_path, target="/opt/megabuild")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refusing(Path.iterdir, path, PermissionError))
+        with pytest.raises(IsolationError) as refused:
+            run_command(Bubblewrap(root=root), mount)
+    assert refused.value.message == f"{path}: cannot be read: Permission denied"
+    assert refused.value.remedy == f"delete {root}: the next build recreates this root folder as this user"
+    assert refused.value.exit_code == 4
+
+
+def test_a_machine_whose_root_cannot_be_read_is_never_to_be_deleted(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refusing(Path.iterdir, Path("/"), PermissionError))
+        with pytest.raises(IsolationError) as refused:
+            run_command(MACHINE)
+    assert refused.value.message == "/: cannot be read: Permission denied"
+    assert refused.value.remedy == "make it readable, or choose another engine with --engine"
+
+
+@pytest.mark.parametrize(("error", "hidden"), [(PermissionError, True), (FileNotFoundError, False)])
+def test_a_folder_of_etc_that_cannot_be_listed_ends_no_build(
+    error: type[OSError], hidden: bool, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed by an access list, or removed meanwhile by a package that is being upgraded."""
+    odd = tmp_path / "etc/odd"
+    odd.mkdir(parents=True)
+    (tmp_path / "etc/shadow").touch(mode=0o640)
+    with monkeypatch.context() as patch:
+        patch.setattr(bubblewrap_module, "_ETC", tmp_path / "etc")
+        patch.setattr(os, "scandir", refusing(os.scandir, odd, error))
+        command = run_command(MACHINE)
+    assert (str(odd) in following(command, "--tmpfs")) == hidden
+    assert f"{tmp_path}/etc/shadow" in command
+
+
+def test_a_file_of_etc_that_vanishes_ends_no_build(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a new version's file that has just been renamed."""
+    (tmp_path / "etc").mkdir()
+    for name in ("passwd", "passwd.new", "shadow"):
+        (tmp_path / "etc" / name).touch(mode=0o600)
+
+    def scan(folder: Any) -> list[os.DirEntry[str]]:
+        entries = list(os_scandir(folder))
+        (tmp_path / "etc/passwd.new").unlink()
+        return entries
+
+    os_scandir = os.scandir
+    with monkeypatch.context() as patch:
+        patch.setattr(bubblewrap_module, "_ETC", tmp_path / "etc")
+        patch.setattr(os, "scandir", scan)
+        command = run_command(MACHINE)
+    assert [f"{tmp_path}/etc/{name}" in command for name in ("passwd", "passwd.new", "shadow")] == [True, False, True]
 
 
 @pytest.mark.parametrize(

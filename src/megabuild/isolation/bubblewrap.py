@@ -20,6 +20,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -122,10 +123,11 @@ class Bubblewrap(Isolation):
             if self.root == _MACHINE:
                 options += _hidden()
         except OSError as error:
-            raise IsolationError(
-                f"the root folder cannot be read: {error}",
-                "delete the config's root folder: the next build recreates it as this user",
-            ) from error
+            remedy = f"delete {self.root}: the next build recreates this root folder as this user"
+            if self.root == _MACHINE:
+                remedy = "make it readable, or choose another engine with --engine"
+            path = error.filename or self.root
+            raise IsolationError(f"{path}: cannot be read: {error.strerror}", remedy) from error
         return options
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -176,17 +178,29 @@ def _hidden() -> Iterator[str]:
         yield from ("--tmpfs", str(home))
     folders = [_ETC]
     while folders:
-        for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
-            if entry.is_symlink():
-                continue
-            mode = entry.stat().st_mode
-            if not entry.is_dir():
-                if not mode & stat.S_IROTH:
-                    yield from ("--ro-bind", "/dev/null", entry.path)
-            elif mode & _OPEN_FOLDER == _OPEN_FOLDER:
-                folders.append(Path(entry.path))
-            else:
-                yield from ("--tmpfs", entry.path)
+        folder = folders.pop()
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except FileNotFoundError:  # a program that is being installed may remove it
+            continue
+        except PermissionError:  # closed in another way than by its mode
+            yield from ("--tmpfs", str(folder))
+            continue
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                if not entry.is_symlink():
+                    yield from _hidden_entry(entry, folders)
+
+
+def _hidden_entry(entry: os.DirEntry[str], folders: list[Path]) -> Sequence[str]:
+    """Return options that hide a private file or folder; another folder is added to those whose entries are hidden."""
+    mode = entry.stat().st_mode
+    if not stat.S_ISDIR(mode):
+        return () if mode & stat.S_IROTH else ("--ro-bind", "/dev/null", entry.path)
+    if mode & _OPEN_FOLDER != _OPEN_FOLDER:
+        return ("--tmpfs", entry.path)
+    folders.append(Path(entry.path))
+    return ()
 
 
 @functools.cache

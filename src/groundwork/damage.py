@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,8 @@ from groundwork.errors import IntegrityError, MegabuildError, of_system, of_text
 
 #: Modules of readers, whose exceptions share no base class.
 _READERS = re.compile(r"_csv|_lzma|configparser|json|msgspec|ruamel|struct|tarfile|zipfile|zlib|zstandard")
+#: Errors of names that no file system can have next to each other, such as a file and a file below it.
+_OF_NAMES = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG})
 
 
 @contextmanager
@@ -58,7 +62,7 @@ def _is_rejection(error: Exception) -> bool:
 
 def _is_of_system(error: Exception) -> bool:
     """Return whether an error is about permissions, disk or memory, which says nothing about an archive."""
-    if not isinstance(error, OSError) or isinstance(error, FileNotFoundError):
+    if not isinstance(error, OSError) or isinstance(error, FileNotFoundError) or error.errno in _OF_NAMES:
         return False
     return bool(error.filename or of_system(error))
 
@@ -67,4 +71,7 @@ def _explained(error: Exception, headline: str, remedy: str) -> MegabuildError:
     limit = of_text(str(error))  # a limit of this machine says nothing about the file
     if limit is not None:
         return limit
-    return IntegrityError(f"{headline}: {error or type(error).__name__}", remedy)
+    reason = str(error)
+    if isinstance(error, OSError) and error.errno in _OF_NAMES and error.filename:
+        reason = f"{error.strerror}: {Path(os.fsdecode(error.filename)).name}"  # the folder is a temporary one
+    return IntegrityError(f"{headline}: {reason or type(error).__name__}", remedy)

@@ -90,12 +90,15 @@ def file_mode(*, executable: bool) -> int:
     return 0o644
 
 
-def metadata(tree: Path) -> Path:
-    """Return the dist-info folder of a tree; raises IntegrityError if there is not exactly one."""
+def metadata(tree: Path, wheel: str = "") -> Path:
+    """Return the dist-info folder of a tree, which was unpacked from a ``wheel`` if it has its name.
+
+    Raises IntegrityError: There is not exactly one.
+    """
     folders = [*tree.glob("*.dist-info")]
     if len(folders) != 1:
         raise IntegrityError(
-            f"{tree.name}: {len(folders)} dist-info folders, not one", "build the package again"
+            f"{wheel or tree.name}: {len(folders)} dist-info folders, not one", "build the package again"
         )
     return folders[0]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 _BOUNDED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_ENCRYPTED = 1  # a flag of a member
 _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA", 93: "zstandard"}
 
 
@@ -20,10 +21,12 @@ _NAMES = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA", 93: "zstandard"}
 def open_zip(file: Path | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Open an archive for reading. A member read in blocks takes a block's memory, and stops at its claimed size.
 
-    Raises zipfile.BadZipFile: It is no zip archive, or has members that are neither stored nor deflated.
+    Raises zipfile.BadZipFile: It is no zip archive, or has members that are encrypted, or neither stored nor deflated.
     """
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
+            if member.flag_bits & _ENCRYPTED:
+                raise zipfile.BadZipFile(f"{member.filename!r} is encrypted")
             if member.compress_type not in _BOUNDED:
                 method = _NAMES.get(member.compress_type, f"method {member.compress_type}")
                 raise zipfile.BadZipFile(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from calling import call
 from sizes_files import GPU_CODE, elf
 from tiny import make_package
 from wheel_files import make_wheel
 
+from command_line.run_command import Invocation
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import ContentPart, Kind
 from gpu_tools.unpacked_package import unpack_package
@@ -108,3 +112,67 @@ def test_a_damaged_archive_is_one_sentence(tmp_path: Path, make: object) -> None
         path.write_bytes(data)
         said = sentence(path)
         assert not said or path.name in said
+
+
+METADATA = {"torch-2.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: torch\nVersion: 2.0\n"}
+
+
+def _zipped(files: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", how) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return content.getvalue()
+
+
+def _encrypted(whole: bytes) -> bytes:
+    data = bytearray(whole)
+    for magic, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        data[data.index(magic) + flags] |= 1
+    return bytes(data)
+
+
+def _with_other_offset(whole: bytes) -> bytes:
+    data = bytearray(whole)
+    struct.pack_into("<I", data, data.index(b"PK\1\2") + 42, 1 << 20)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("command", ["sizes", "verify", "slim"])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda whole: b"", "File is not a zip file"),
+        (lambda whole: b"<!DOCTYPE html>", "File is not a zip file"),
+        (lambda whole: whole[:-10], "File is not a zip file"),
+        (lambda whole: whole.replace(b"payload", b"another", 1), "Bad CRC-32 for file 'torch/x.py'"),
+        (_encrypted, "'torch/x.py' is encrypted"),
+        (_with_other_offset, "Truncated file header"),
+        (lambda whole: _zipped({"a": b""}, zipfile.ZIP_LZMA), "'a' is compressed with LZMA"),
+        (lambda whole: _zipped({"torch": b"", "torch/a.py": b"", **METADATA}), "Not a directory: a.py"),
+        (lambda whole: _zipped({f"{'x' * 300}.py": b"", **METADATA}), f"File name too long: {'x' * 300}.py"),
+    ],
+    ids=["empty", "a page", "cut", "another content", "encrypted", "offset", "LZMA", "file and folder", "name"],
+)
+def test_a_broken_wheel_is_named_with_the_reason(
+    make: Callable[[bytes], bytes], reason: str, command: str, tmp_path: Path, invocation: Invocation
+) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(make(_zipped({"torch/x.py": b"payload" * 100, **METADATA})))
+    more = ["--output", str(tmp_path / "out"), "--arch-list", "9.0"] if command == "slim" else []
+    done = call(invocation, command, str(path), *more)
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("[")]
+    said = " ".join(" ".join(lines).split())
+    assert done.exit_code == 6
+    assert said.startswith(f"error: {path}: damaged archive: {reason}")
+    assert said.endswith("hint: download or build it again")
+
+
+def test_a_wheel_without_metadata_has_only_files(tmp_path: Path, invocation: Invocation) -> None:
+    path = tmp_path / NAME
+    path.write_bytes(_zipped({"torch/x.py": b"x" * 100}))
+    done = call(invocation, "sizes", str(path), "--json")
+    assert (done.exit_code, json.loads(done.stdout)["installed"]) == (0, 100)
+    refused = call(invocation, "verify", str(path))
+    assert refused.exit_code == 6
+    assert refused.stderr.startswith(f"error: {NAME}: 0 dist-info folders, not one\n")

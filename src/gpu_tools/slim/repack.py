@@ -65,7 +65,7 @@ def _pack_wheel(package: Path, root: Path, tag: str) -> Path:
     if build:
         former = build[0]
     number = f"{former}{tag}"
-    about = wheel_file.metadata(root) / "WHEEL"
+    about = wheel_file.metadata(root, package.name) / "WHEEL"
     lines = [line for line in about.read_text().splitlines() if line and not line.startswith("Build:")]
     lines += [f"Build: {number}", ""]
     about.write_text("\n".join(lines))

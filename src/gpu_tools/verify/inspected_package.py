@@ -28,9 +28,9 @@ def open_subject(path: Path) -> Iterator[Subject]:
         yield read_environment(path)
         return
     with unpack_package(path) as (folder, kind):
-        module = name_module(_name_distribution(path, kind))
+        module = name_module(_name_distribution(path.name, kind))
         with reading_archive(path):
-            target = _read_target(folder, kind, module)
+            target = _read_target(folder, kind, path.name)
         files = []
         for file in folder.rglob("*.so*"):
             if file.is_file() and not file.is_symlink():
@@ -42,14 +42,16 @@ def open_subject(path: Path) -> Iterator[Subject]:
         yield Subject(name=path.name, libraries=libraries, targets=dict.fromkeys(modules, target))
 
 
-def _name_distribution(path: Path, kind: SubjectKind) -> str:
+def _name_distribution(package: str, kind: SubjectKind) -> str:
     if kind is SubjectKind.WHEEL:
-        return path.name.partition("-")[0]
-    return path.name.rsplit("-", 2)[0]
+        return package.partition("-")[0]
+    return package.rsplit("-", 2)[0]
 
 
-def _read_target(folder: Path, kind: SubjectKind, module: str) -> BuildTarget:
+def _read_target(folder: Path, kind: SubjectKind, package: str) -> BuildTarget:
+    """Return the target in the metadata of an unpacked package; ``package`` is its file name."""
     if kind is SubjectKind.WHEEL:
-        return read_dist_info(wheel_file.metadata(folder), module)
+        module = name_module(_name_distribution(package, kind))
+        return read_dist_info(wheel_file.metadata(folder, package), module)
     index = (folder / "info/index.json").read_text("utf-8")
     return read_conda_index(json.loads(index))

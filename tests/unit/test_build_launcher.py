@@ -114,9 +114,7 @@ class Compiles:
         self._started: list[subprocess.Popen[bytes]] = []
         program(folder / "stub", STUB)
 
-    def start(
-        self, name: str, seconds: float = 0.2, path: str = "/usr/bin:/bin"
-    ) -> subprocess.Popen[bytes]:
+    def start(self, name: str, seconds: float = 0.2, path: str = "/usr/bin:/bin") -> subprocess.Popen[bytes]:
         environ = {"PATH": path, "STUB_SECONDS": str(seconds)}
         command = [str(self.folder / HEAVY_GATE), "./stub", "-c", "x.cu", "-o", name]
         self._started.append(subprocess.Popen(command, cwd=self.folder, env=environ, start_new_session=True))

@@ -117,7 +117,13 @@ KEPT = "torch==2.15.0\nnvidia-cublas==13.1\ncuda-toolkit==13.2\n"
     ],
 )  # fmt: skip
 def test_nvidia_s_packages_become_those_of_before_the_compiler(
-    packages: str, kept: str | None, freeze: str, code: int, printed: list[str], repository: Path, tmp_path: Path
+    packages: str,
+    kept: str | None,
+    freeze: str,
+    code: int,
+    printed: list[str],
+    repository: Path,
+    tmp_path: Path,
 ) -> None:
     program(tmp_path / "env/bin/pip", PIP)
     if kept is not None:

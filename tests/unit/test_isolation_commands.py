@@ -296,7 +296,11 @@ def test_a_file_of_etc_that_vanishes_ends_no_build(
         patch.setattr(bubblewrap_module, "_ETC", tmp_path / "etc")
         patch.setattr(os, "scandir", scan)
         command = run_command(MACHINE)
-    assert [f"{tmp_path}/etc/{name}" in command for name in ("passwd", "passwd.new", "shadow")] == [True, False, True]
+    assert [f"{tmp_path}/etc/{name}" in command for name in ("passwd", "passwd.new", "shadow")] == [
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(

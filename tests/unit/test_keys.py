@@ -1069,9 +1069,7 @@ def test_another_build_of_a_needed_package_is_another_input(
         monkeypatch.setattr(solving, "solved", lambda *_, **__: [record])
         made = {"linux-64/fmt.conda": values["inputs"]} if values["inputs"] else {}
         monkeypatch.setattr(solving, "package_keys", lambda _: made)
-        return solving.environment(
-            ("fmt",), Environment(channels=(channel,), pythons=()), "linux-64", "x"
-        )
+        return solving.environment(("fmt",), Environment(channels=(channel,), pythons=()), "linux-64", "x")
 
     before = solved()
     values[changed] = b"2" * 32 if changed == "sha256" else "2"

@@ -214,7 +214,9 @@ def test_packages_of_one_name_for_two_platforms_are_two(tmp_path: Path) -> None:
     store = PackageStore(tmp_path / "with space")
     store.ensure(packages, _quiet)
     made = store.channel(packages, subdirs)
-    hashes = {f"{subdir}/stand-in-1-0.conda": sha256(made / subdir / "stand-in-1-0.conda") for subdir in subdirs}
+    hashes = {
+        f"{subdir}/stand-in-1-0.conda": sha256(made / subdir / "stand-in-1-0.conda") for subdir in subdirs
+    }
     assert len(set(hashes.values())) == 3
     assert listed_hashes(made) == hashes
     assert package_keys(made) == {package.path: package.key for package in packages}

@@ -56,7 +56,8 @@ def test_extensions_kernels_are_cached_by_their_list_of_headers(repository: Path
 
 
 @pytest.mark.parametrize(
-    ("on_path", "wheel", "home"), [(False, "", None), (True, "", "host"), (False, "/torch_scatter.whl", "build")]
+    ("on_path", "wheel", "home"),
+    [(False, "", None), (True, "", "host"), (False, "/torch_scatter.whl", "build")],
 )
 def test_an_extension_for_cuda_is_compiled_with_an_nvcc_only(
     repository: Path, tmp_path: Path, on_path: bool, wheel: str, home: str | None

@@ -152,7 +152,17 @@ def _with_other_offset(whole: bytes) -> bytes:
         (lambda whole: _zipped({"torch": b"", "torch/a.py": b"", **METADATA}), "Not a directory: a.py"),
         (lambda whole: _zipped({f"{'x' * 300}.py": b"", **METADATA}), f"File name too long: {'x' * 300}.py"),
     ],
-    ids=["empty", "a page", "cut", "another content", "encrypted", "offset", "LZMA", "file and folder", "name"],
+    ids=[
+        "empty",
+        "a page",
+        "cut",
+        "another content",
+        "encrypted",
+        "offset",
+        "LZMA",
+        "file and folder",
+        "name",
+    ],
 )
 def test_a_broken_wheel_is_named_with_the_reason(
     make: Callable[[bytes], bytes], reason: str, command: str, tmp_path: Path, invocation: Invocation

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit_site import serving
@@ -84,3 +86,44 @@ def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(
 def test_a_requirement_with_an_address_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match="not addresses"):
         parse_requirements(["jax", f"six @ {address}"])
+
+
+def test_a_broken_wheel_of_an_index_is_named(index: Path, invocation: Invocation) -> None:
+    (wheel,) = index.glob("vision-*.whl")
+    wheel.write_bytes(wheel.read_bytes()[:-10])
+    done = call(invocation, "sizes", "vision", "--python", "3.12")
+    assert done.exit_code == 5
+    assert "error: wheels for Python 3.12 cannot be resolved: " in done.stderr
+    assert wheel.name in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda whole: whole[:-10], "File is not a zip file"),
+        (lambda whole: b"", "File is not a zip file"),
+        (lambda whole: whole.replace(b"METADATA", b"METADAT."), "not exactly one METADATA of at most"),
+    ],
+    ids=["cut", "empty", "no metadata"],
+)
+def test_a_wheel_that_breaks_after_it_was_chosen_is_named(
+    damage: Callable[[bytes], bytes],
+    reason: str,
+    index: Path,
+    invocation: Invocation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Or an index that has its metadata next to the wheel, which uv then does not read."""
+    (wheel,) = index.glob("vision-*.whl")
+    resolve = uninstalled.resolver.resolve
+
+    def chosen(*words: Any, **options: Any) -> Any:
+        files = resolve(*words, **options)
+        wheel.write_bytes(damage(wheel.read_bytes()))
+        return files
+
+    monkeypatch.setattr(uninstalled.resolver, "resolve", chosen)
+    done = call(invocation, "sizes", "vision", "--python", "3.12")
+    assert done.exit_code == 5
+    assert f"error: {wheel.name}: broken wheel: {reason}" in done.stderr
+    assert done.stderr.splitlines()[-1] == "hint: check the file on pip's index"

@@ -32,7 +32,11 @@ def test_every_python_of_the_config_has_a_job(config: str, repository: Path, tmp
 def test_pythons_that_cannot_be_told_submit_no_job(repository: Path, tmp_path: Path) -> None:
     program(tmp_path / "bin/sbatch", f"echo >{tmp_path}/submitted")
     program(tmp_path / "bin/grep", "cat >/dev/null; exit 2")
-    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CONFIG": "linux_64_cpu", "OUTPUT": str(tmp_path)}
+    environ = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "CONFIG": "linux_64_cpu",
+        "OUTPUT": str(tmp_path),
+    }
     script = repository / "contrib" / "slurm" / "build.sh"
     assert subprocess.run(["bash", script], cwd=repository, env=environ).returncode != 0
     assert not (tmp_path / "submitted").exists()

@@ -25,7 +25,9 @@ WALKS: dict[str, Callable[[Path], Iterable[object]]] = {
     "licences that a package would lack": gather_licences.texts,
     "headers that libtorch would lack": install_libtorch.libtorch_files,
     "headers that pytorch would own, too": lambda torch: share_libtorch.shared(torch, torch.parent / "env"),
-    "headers that libtorch has not": lambda torch: [share_libtorch.owned(torch / "include", torch / "include")],
+    "headers that libtorch has not": lambda torch: [
+        share_libtorch.owned(torch / "include", torch / "include")
+    ],
     "scripts that download": check_staged.downloads,
 }
 
@@ -61,7 +63,9 @@ def test_a_readable_one_is_walked_through(walk: str, torch: Path) -> None:
     list(WALKS[walk](torch))
 
 
-def test_a_source_in_an_unreadable_folder_stays_in_the_tree(torch: Path, tmp_path: Path, request: Any) -> None:
+def test_a_source_in_an_unreadable_folder_stays_in_the_tree(
+    torch: Path, tmp_path: Path, request: Any
+) -> None:
     sync_tree.sync(torch, tmp_path / "tree")
     request.getfixturevalue("closed")
     with pytest.raises(PermissionError):

@@ -73,7 +73,6 @@ def _explained(error: Exception, headline: str, remedy: str) -> MegabuildError:
         return limit
     reason = str(error)
     if isinstance(error, OSError) and error.errno in _OF_NAMES and error.filename:
-        reason = (
-            f"{error.strerror}: {Path(os.fsdecode(error.filename)).name}"  # the folder is a temporary one
-        )
+        # without the folder, which is a temporary one
+        reason = f"{error.strerror}: {Path(os.fsdecode(error.filename)).name}"
     return IntegrityError(f"{headline}: {reason or type(error).__name__}", remedy)

@@ -157,7 +157,9 @@ def test_a_file_without_tests_is_right_only_where_the_selection_says_so(packed: 
 )
 def test_a_file_that_may_be_empty_fails_without_a_report(packed: Path, end: str, code: int) -> None:
     """pytest itself ends, not one of its workers."""
-    (packed / "test/conftest.py").write_text(f"import os\nif 'PYTEST_XDIST_WORKER' not in os.environ: {end}\n")
+    (packed / "test/conftest.py").write_text(
+        f"import os\nif 'PYTEST_XDIST_WORKER' not in os.environ: {end}\n"
+    )
     told = run(packed, "run", "deep/test_kernel.py", "-n", "1", expect=1)
     assert f"deep/test_kernel.py: pytest ended with exit code {code}, without a report\n" in told
     assert "failed test: deep/test_kernel.py\n" in told

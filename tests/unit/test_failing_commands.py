@@ -27,8 +27,8 @@ echo "$line" >>"$COMMANDS"
 
 #: Programs of the system that scripts call, too.
 TOOLS = (
-    "basename", "cat", "cmp", "cp", "cut", "dirname", "env", "getconf", "grep", "head", "install", "ln", "mkdir", "mktemp",
-    "mv", "ninja", "rm", "sed", "sort", "touch", "tr", "uname", "wc", "xargs",
+    "basename", "cat", "cmp", "cp", "cut", "dirname", "env", "getconf", "grep", "head", "install", "ln", "mkdir",
+    "mktemp", "mv", "ninja", "rm", "sed", "sort", "touch", "tr", "uname", "wc", "xargs",
 )  # fmt: skip
 #: Commands whose failure is an answer, by their beginnings: "not the same" and "not there", which is safe to suppose.
 ANSWERS = ("cmp -s ", "cat build/configured-with.txt")

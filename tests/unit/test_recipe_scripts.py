@@ -70,8 +70,8 @@ def test_an_extension_for_cuda_is_compiled_with_an_nvcc_only(
         program(tmp_path / "host/bin/nvcc", "exit 1")
     made = settings(
         repository, tmp_path, cuda_compiler_version="13.0", torch_cuda_arch_list="9.0", CF_TORCH_CUDA_ARCH_LIST="9.0",
-        BUILD_PREFIX=str(tmp_path / "build"), RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"), PYG_WHEEL=wheel,
-        PATH=str(tmp_path / "host/bin"),
+        BUILD_PREFIX=str(tmp_path / "build"), RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"),
+        PYG_WHEEL=wheel, PATH=str(tmp_path / "host/bin"),
     )  # fmt: skip
     script = 'source "$RECIPE_DIR/../common/build_env.sh"; echo "$CUDA_HOME"'
     done = subprocess.run(["/bin/bash", "-euc", script], env=made, capture_output=True, text=True)

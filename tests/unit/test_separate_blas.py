@@ -137,7 +137,7 @@ def test_a_full_disk_changes_no_source_and_is_an_error(
             write_text(path, text[:1])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         written.append(path)
-        return write_text(path, text, **options)  # type: ignore[arg-type]
+        return write_text(path, text, **options)
 
     monkeypatch.setattr(Path, "write_text", refuse)
     assert separate_blas.main([str(tree)]) == 1

@@ -17,6 +17,7 @@ from command_line.run_command import Invocation
 from gpu_tools.sizes import uninstalled
 from gpu_tools.sizes.uninstalled import parse_requirements
 from groundwork.errors import UsageError
+from groundwork.network import resolver
 from groundwork.network.index import Configured
 
 TAG = "cp312-cp312-manylinux_2_28_x86_64"
@@ -115,14 +116,14 @@ def test_a_wheel_that_breaks_after_it_was_chosen_is_named(
 ) -> None:
     """Or an index that has its metadata next to the wheel, which uv then does not read."""
     (wheel,) = index.glob("vision-*.whl")
-    resolve = uninstalled.resolver.resolve
+    resolve = resolver.resolve
 
     def chosen(*words: Any, **options: Any) -> Any:
         files = resolve(*words, **options)
         wheel.write_bytes(damage(wheel.read_bytes()))
         return files
 
-    monkeypatch.setattr(uninstalled.resolver, "resolve", chosen)
+    monkeypatch.setattr(resolver, "resolve", chosen)
     done = call(invocation, "sizes", "vision", "--python", "3.12")
     assert done.exit_code == 5
     assert f"error: {wheel.name}: broken wheel: {reason}" in done.stderr

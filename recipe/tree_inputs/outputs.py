@@ -78,10 +78,13 @@ def remove_dead(tree: Tree) -> tuple[str, ...]:
 
 
 def read_sources(root: Path) -> Collection[str]:
-    """Return the names of a tree's sources; none if sync_tree.py did not copy them."""
+    """Return the names of a tree's sources; none if sync_tree.py did not copy them.
+
+    Raises OSError: They cannot be read: without them, sources would be taken for outputs.
+    """
     try:
         names = json.loads((root / _SOURCES).read_bytes())
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return ()
     return frozenset(map(str, names)) if isinstance(names, list) else ()
 
@@ -107,7 +110,7 @@ def _forget(build: Path, outputs: Collection[str]) -> None:
 def _lines(log: Path) -> list[bytes]:
     try:
         return log.read_bytes().splitlines(keepends=True)
-    except OSError:
+    except FileNotFoundError:
         return []
 
 

@@ -652,3 +652,28 @@ def test_a_package_whose_record_is_unreadable_has_no_files(
         Closed(patch, world.prefix / "conda-meta")
         assert tree_inputs_main(["compare", str(world.build), str(world.tree / "torch")]) == 0
     assert f"-- changed: no package: {header}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("place", ["build/.ninja_log", ".megabuild-sync.json"])
+def test_an_unreadable_record_of_the_tree_itself_ends_the_build(
+    place: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty log would compile everything again, and an empty list of sources would let them be deleted."""
+    sources = json.dumps(sorted(SOURCES))
+    write(world.tree / ".megabuild-sync.json", sources)
+    world.header("pack/value.h", "#define VALUE 2\n")
+    before = (world.tree / place).read_bytes()
+    read_bytes = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path == world.tree / place:
+            raise OSError(5, "Input/output error", str(path))
+        return read_bytes(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(OSError, match="Input/output error"):
+            world.compare()
+            world.begin()
+    assert (world.tree / place).read_bytes() == before
+    assert world.rebuild() == {"user.cpp"}

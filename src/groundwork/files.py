@@ -252,6 +252,19 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk through a folder as ``os.walk`` does; a missing one has nothing.
+
+    Raises OSError: A folder cannot be read: it would be taken for an empty one.
+    """
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise error
+
+    return os.walk(folder, onerror=refuse)
+
+
 def former_name(name: str) -> str | None:
     """Return the former name of a folder that :func:`remove` was removing, maybe cut or empty; None of another one."""
     match = _REMOVED.fullmatch(name)

@@ -1,4 +1,4 @@
-"""A folder that the recipe cannot read is an error, where its files would be taken for none."""
+"""A folder that cannot be read is an error, where its files would be taken for none."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import gather_licences
 import install_libtorch
 import share_libtorch
 import sync_tree
+from megabuild.plan import fingerprint, tree_reuse
+from megabuild.providers.local import python
 
 CLOSED = "include/torch/closed"
 
@@ -29,6 +31,9 @@ WALKS: dict[str, Callable[[Path], Iterable[object]]] = {
         share_libtorch.owned(torch / "include", torch / "include")
     ],
     "scripts that download": check_staged.downloads,
+    "sources that a fingerprint would lack": lambda torch: [fingerprint.tree(torch)],
+    "files that a power cut may have emptied": tree_reuse._files_below,
+    "modules of a packaged Python": python._files,
 }
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from groundwork.errors import IsolationError, PreflightError
-from groundwork.files import sha256
+from groundwork.files import sha256, walk
 from groundwork.keys import Key
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import PlannedPackage
@@ -223,9 +223,10 @@ def tree(folder: Path) -> str:
     """Return a sha256 over names, modes and contents below a folder, without version control and caches.
 
     Raises PreflightError: The folder contains, for example, a pipe: reading it would never end.
+    Raises OSError: A folder in it cannot be read.
     """
     found = {}
-    for here, folders, files in os.walk(folder):
+    for here, folders, files in walk(folder):
         folders[:] = set(folders) - {".git", "__pycache__"}
         for name in files:
             path = Path(here, name)

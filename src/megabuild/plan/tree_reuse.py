@@ -12,7 +12,6 @@ facts of the second: the same staging may resume, but not one with a third envir
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -293,7 +292,7 @@ def _drop_unflushed(tree: Path) -> None:
 
 
 def _files_below(tree: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(tree):
+    for folder, _, names in files.walk(tree):
         for name in names:
             if name not in _NINJA_LOGS:
                 yield Path(folder, name)

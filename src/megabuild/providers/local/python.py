@@ -11,6 +11,7 @@ from pathlib import Path
 
 from groundwork import process
 from groundwork.errors import ProviderError
+from groundwork.files import walk
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 
@@ -116,7 +117,7 @@ def _files(source: Path) -> Iterator[Path]:
     if not source.is_dir():
         yield source
         return
-    for folder, subfolders, names in os.walk(source):
+    for folder, subfolders, names in walk(source):
         left_out = _ignored(folder, subfolders + names)
         subfolders[:] = sorted(set(subfolders) - left_out)
         for name in sorted(set(names) - left_out):

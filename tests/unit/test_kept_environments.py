@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -577,6 +578,33 @@ def test_a_package_of_another_name_or_content_is_not_the_recorded_one(changed: s
     other = structs.replace(package, **{changed: "other"})
     with pytest.raises(VanishedError, match=r"1 package vanished from https://x\.example/c: a 1$"):
         kept_channels._check_available([package, other], listed, channel, place(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("index", "is_there"),
+    [
+        ('{"name": "_openmp_mutex", "subdir": "linux-64"}', True),
+        ('{"name": "_openmp_mutex"}', True),  # of an old conda-build
+        ('{"name": "_openmp_mutex", "subdir": "linux-aarch64"}', False),
+        ("[]", False),
+        ("{", False),
+        (None, False),
+    ],
+)
+def test_a_vanished_package_is_not_that_of_another_platform(
+    index: str | None, is_there: bool, tmp_path: Path
+) -> None:
+    """conda-forge has _openmp_mutex-4.5-2_gnu for each; a cross build unpacks both platforms' into one folder."""
+    package = RecordedPackage(
+        name="_openmp_mutex", version="4.5", build="2_gnu", sha256="1" * 64,
+        file_name="_openmp_mutex-4.5-2_gnu.tar.bz2", subdir="linux-64", url="", channel="https://x.example/c", entry={},
+    )  # fmt: skip
+    if index is not None:
+        write(tmp_path / "unpacked/pkgs/_openmp_mutex-4.5-2_gnu/info/index.json", index)
+    gone = nullcontext() if is_there else pytest.raises(VanishedError, match=r": _openmp_mutex 4\.5$")
+    with gone:
+        channel = Channel.parse("https://x.example/c")
+        kept_channels._check_available([package], frozenset(), channel, place(tmp_path))
 
 
 def kept(count: int, **changes: Any) -> KeptEnvironments:

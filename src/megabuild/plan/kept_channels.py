@@ -154,9 +154,13 @@ def _check_available(
 
 
 def _is_unpacked(package: RecordedPackage, place: KeptPlace) -> bool:
-    """Return whether rattler-build has the package in its cache, by the name that it gives to the folder."""
+    """Return whether rattler-build has the package in its cache, whose folders have no platform in their names."""
     name = f"{package.name}-{package.version}-{package.build}"
-    return (place.unpacked / "pkgs" / name / "info" / "index.json").is_file()
+    try:
+        index = json.loads((place.unpacked / "pkgs" / name / "info" / "index.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(index, dict) and index.get("subdir", package.subdir) == package.subdir
 
 
 def _vanished(gone: Sequence[RecordedPackage], address: str) -> VanishedError:

@@ -72,7 +72,11 @@ def sync(source: Path, tree: Path) -> Synced:
     A file or link takes the place of a folder with the files that a build made there. Never reads, writes or removes
     through a link in the tree. Folders keep their modes. Written files are newer than all other files in the tree, even
     if the clock was set back.
+
+    Raises OSError: There is no folder of sources, or one of its folders cannot be read; the tree keeps its own.
     """
+    if not source.is_dir():  # else all sources of the tree would be taken for removed ones
+        raise FileNotFoundError(f"{source}: no such folder of sources")
     tree.mkdir(parents=True, exist_ok=True)
     newest, set_back = tree_dates.mend(tree)
     before = _read(tree / MANIFEST)

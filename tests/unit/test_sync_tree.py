@@ -183,6 +183,15 @@ def test_a_killed_sync_leaves_no_file_to_a_run_with_fewer_sources(half_synced: P
         assert sorted(entries(folder / "tree")) == ["made.o", "same.h"]
 
 
+def test_without_a_folder_of_sources_the_tree_keeps_its_own(tmp_path: Path) -> None:
+    source = write(tmp_path / "source/a.h").parent
+    sync_tree.sync(source, tmp_path / "tree")
+    source.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="source: no such folder of sources"):
+        sync_tree.sync(source, tmp_path / "tree")
+    assert (tmp_path / "tree/a.h").exists()
+
+
 def test_a_source_that_was_removed_may_be_made_by_a_build(tmp_path: Path) -> None:
     """It is a build's own file from then on, which no later sync removes."""
     source = write(tmp_path / "source/made.h").parent

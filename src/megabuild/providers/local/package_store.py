@@ -149,7 +149,7 @@ def planned(folder: Path, packages: Sequence[LocalPackage], subdirs: Sequence[st
 def _write_index(
     channel: Path, packages: Iterable[LocalPackage], subdirs: Sequence[str], sums: Mapping[str, str]
 ) -> None:
-    """Write the index of a channel with these packages, whose files, if they exist, have the sha256 ``sums`` by path."""
+    """Write the index of a channel with these packages; ``sums``: the sha256 of their files by path, if they exist."""
     for subdir in subdirs:
         listed: dict[str, dict[str, object]] = {}
         for package in packages:

@@ -11,7 +11,6 @@ import sys
 import tarfile
 import zipfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -194,37 +193,6 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     assert listed_hashes(made) is None
     store.channel(packages, SUBDIRS)
     assert listed_hashes(made) == {f"linux-64/{file.name}": sha256(file)}
-
-
-def _fill_with(text: str, prefix: Path) -> None:
-    write(prefix / "share/text", text)
-
-
-def test_packages_of_one_name_for_two_platforms_are_two(tmp_path: Path) -> None:
-    """As the empty packages of a cross rehearsal: their build strings have no hash."""
-    subdirs = ("linux-64", "linux-aarch64", "noarch")
-    packages = [
-        LocalPackage(
-            name="stand-in", version="1", build="0", platform=subdir, fill=partial(_fill_with, subdir),
-            noarch="generic" if subdir == "noarch" else None,
-        )
-        for subdir in subdirs
-    ]  # fmt: skip
-    assert len({package.id for package in packages}) == 1
-    store = PackageStore(tmp_path / "with space")
-    store.ensure(packages, _quiet)
-    made = store.channel(packages, subdirs)
-    hashes = {
-        f"{subdir}/stand-in-1-0.conda": sha256(made / subdir / "stand-in-1-0.conda") for subdir in subdirs
-    }
-    assert len(set(hashes.values())) == 3
-    assert listed_hashes(made) == hashes
-    assert package_keys(made) == {package.path: package.key for package in packages}
-    assert store.whole(packages) == made
-    given = Environment(channels=(Channel.of_folder(made),), pythons=())
-    for package in packages[:2]:  # the platform's own comes before noarch
-        solved = solving.environment(["stand-in"], given, package.subdir, "x")
-        assert solved == {"stand-in": f"1 0 {package.key[:16]}"}
 
 
 def test_a_package_of_another_channel_is_not_taken_for_one_made_here(tmp_path: Path) -> None:

@@ -245,6 +245,13 @@ def test_this_repositorys_configs_are_audited_as_conda_forge_builds_them(
     assert (machines["linux_aarch64_cpu"], machines["linux_64_cpu"]) == ("linux-64", "linux-64")
 
 
+def test_requirements_of_a_recipe_yaml_keep_their_versions(tmp_path: Path) -> None:
+    text = CROSS_V1.replace("- zlib", "- fmt\n    - libfoo >=2,<3\n  run:\n    - libbar 1.* *_x")
+    facts = rendered_pins(make(tmp_path, text, "recipe.yaml"), tmp_path)
+    found = {(fact.name, fact.value) for fact in facts if fact.name != "gcc"}
+    assert found == {("fmt", "*"), ("libfoo", ">=2,<3"), ("libbar", "1.* *_x")}
+
+
 def test_what_the_rendered_configs_have_is_rendered_again(tmp_path: Path) -> None:
     """Of these lines nothing can be edited: a compiler, a bare name, a variable of the config."""
     root = make(tmp_path, META.replace("libfoo >=", "zlib >="))

@@ -20,7 +20,7 @@ from small_files import program, write
 from groundwork import files
 from groundwork.errors import AuditError, ConfigError, Interrupted, MegabuildError, ProviderError, UsageError
 from groundwork.files import FileLock
-from pin_audit import audit_report, bump_hashes, git_command, snapshots
+from pin_audit import audit_report, bump_hashes, git_command, snapshots, targets
 from pin_audit.audit_report import BEGIN, END
 from pin_audit.bump_hashes import Digest, find_sha256
 from pin_audit.facts import RecipeCommit, SourceOutcome
@@ -258,3 +258,24 @@ def test_a_file_that_cannot_be_used_is_an_error(
     with pytest.raises(error):
         reader(path)
     assert not path.is_file() or path.read_bytes() == before
+
+
+def test_of_a_folder_of_pins_each_file_must_be_readable(tmp_path: Path) -> None:
+    write(tmp_path / "conda_build_config.yaml", "zlib: [1]\n")
+    write(tmp_path / "migrations" / "a.yaml", "__migrator: {}\n")
+    (tmp_path / "migrations" / "b.yaml").mkdir()
+    with pytest.raises(AuditError, match=r"cannot be read: .*migrations/b\.yaml"):
+        read_pins(tmp_path)
+
+
+@pytest.mark.parametrize("package", targets.packages(), ids=lambda package: str(package.name))
+@pytest.mark.parametrize(
+    ("repository", "tag", "known"), [("", "", True), ("/x", "", False), ("", "-x", False)], ids=str
+)
+def test_only_releases_of_the_known_repositories_are_known(
+    package: targets.AuditedPackage, repository: str, tag: str, known: bool
+) -> None:
+    asked = SimpleNamespace(
+        repository=package.repository + repository, tag=package.tag.format(version="9.1") + tag, version="9.1"
+    )
+    assert targets.is_known(cast(Any, asked)) is known

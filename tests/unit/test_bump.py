@@ -229,6 +229,7 @@ def test_a_requirement_is_certain_in_run_only_and_outside_branches(
 ) -> None:
     found = changed(released("2.13.0", **{name: was}), released("2.14.0", **{name: now}), tmp_path)
     assert [(row.line, row.kind.rpartition(" ")[2]) for row in found if row.topic == name] == rows
+    assert {(row.old, row.new) for row in found if row.kind == "certain"} <= {(was, now)}
 
 
 def test_a_package_that_only_one_wheel_requires(tmp_path: Path) -> None:

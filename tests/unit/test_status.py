@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tiny import Clock, kept_sentences
@@ -147,3 +149,55 @@ def test_late_threads_change_nothing_after_the_end_of_the_run(status: Status) ->
     status.note(Preparing(what="fetching x", total=2))
     assert status.record.activities == []
     assert status.record.status is RunStatus.INTERRUPTED
+
+
+class Watched:
+    """The record of a status; each use of it without the status's lock is noted."""
+
+    def __init__(self, status: Status) -> None:
+        vars(self).update(record=status.record, lock=status.lock, unlocked=[])
+
+    def __getattr__(self, name: str) -> Any:
+        self.note(name)
+        return getattr(vars(self)["record"], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self.note(name)
+        setattr(vars(self)["record"], name, value)
+
+    def note(self, name: str) -> None:
+        if not cast(Any, vars(self)["lock"])._is_owned():
+            vars(self)["unlocked"].append(name)
+
+
+def whole_task(status: Status) -> None:
+    with status.task("a") as task:
+        task.phase("compile", total=2)
+        task.advance(1, 2)
+
+
+def whole_step(status: Status) -> None:
+    for done in range(3):
+        status.note(Preparing(what="packing wheels", done=done, total=2))
+
+
+CHANGES: dict[str, Callable[[Status], None]] = {
+    "plan": lambda status: status.plan({"a": False}),
+    "task": whole_task,
+    "step": whole_step,
+    "packages": lambda status: status.set_packages(["pytorch"], PackageState.BUILT),
+    "tests left": lambda status: status.note_tests_left(only=True),
+    "publish": lambda status: status.publish(at_once=True),
+    "end": lambda status: status.end(RunStatus.DONE, "", 0, 1.0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_no_thread_uses_the_record_without_its_lock(
+    change: Callable[[Status], None], status: Status, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_file, "write", lambda *_: None)
+    watched = Watched(status)
+    status.record = cast(Any, watched)
+    change(status)
+    assert vars(watched)["unlocked"] == []

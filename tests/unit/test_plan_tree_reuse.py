@@ -16,10 +16,18 @@ from stop_at_write import every_stop
 from groundwork import files
 from megabuild.engine import output_folder
 from megabuild.plan import tree_reuse
-from megabuild.plan.changes import compare, phrases, strongest
+from megabuild.plan.changes import Change, compare, phrases, strongest
 from megabuild.plan.environment_inputs import RECORD, EnvironmentInputs, ObjectCounts, Role, read_inputs
 from megabuild.plan.fingerprint import Fingerprint
-from megabuild.plan.tree_reuse import STAMP, TreeUse, adopt, decide, prepare_tree, read_last_staging
+from megabuild.plan.tree_reuse import (
+    STAMP,
+    LastStaging,
+    TreeUse,
+    adopt,
+    decide,
+    prepare_tree,
+    read_last_staging,
+)  # fmt: skip
 
 RECORDED: dict[str, Any] = {
     "version": 1,
@@ -356,3 +364,22 @@ def test_phrases_name_each_change_once_and_the_strongest_first() -> None:
     assert phrases(compare(old, new, inputs)) == ["gcc 14 -> 15", "idna 3.7 -> 4"]
     many = {f"host_{name}": "1 h" for name in itertools.islice("abcdefgh", 8)}
     assert phrases(compare(FIRST, with_packages(**many), inputs))[5:] == ["f none -> 1", "2 more"]
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_tree_without_its_last_staging_is_kept_after_changes_of_the_source_only(role: Role) -> None:
+    former = tree_reuse._Former(
+        names=frozenset({"build", STAMP}), stamp=FIRST, last=None, has_staging=True, has_record=True
+    )
+    source = Change(phrase="recipe", role=Role.SOURCE)
+    assert former.can_keep([source])
+    assert former.can_keep([Change(phrase="x", role=role), source]) is (role is Role.SOURCE)
+
+
+def test_changes_of_the_source_keep_a_tree_of_another_environment_than_the_last_staging_s() -> None:
+    other = LastStaging(fingerprint=replace(FIRST, pins={"zlib": "2"}), inputs=None)
+    former = tree_reuse._Former(
+        names=frozenset({"build", STAMP}), stamp=FIRST, last=other, has_staging=False, has_record=False
+    )
+    assert former.can_keep([Change(phrase="recipe", role=Role.SOURCE)])
+    assert not former.can_keep([Change(phrase="x", role=Role.CONFIGURE)])

@@ -164,6 +164,10 @@ def test_the_environment_names_it(tmp_path: Path) -> None:
     found = server.named_store({server.STORE: str(tmp_path), server.WRITES: "1"})
     assert found is not None
     assert found.writes
+    for no in ("", "0"):
+        found = server.named_store({server.STORE: str(tmp_path), server.WRITES: no})
+        assert found is not None
+        assert not found.writes
     for wrong in ("ftp://host", "http://", "redis://host"):
         with pytest.raises(UsageError, match=server.STORE):
             server.named_store({server.STORE: wrong})
@@ -248,6 +252,8 @@ SYM, HARD, FOLDER = tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE
             _member("tree/y"),
             _member("tree/z", HARD, "tree/x"),
         ],
+        [_member("tree", FOLDER), _member("tree/x", SYM, "."), _member("tree/x/y/z/planted")],
+        [_member("tree/a", FOLDER), _member("tree/a/x", SYM, "."), _member("tree/a/x/planted")],
         [_member("tree/x"), _member("tree/x")],
         [_member("tree/../../planted")],
         [_member("tree/device", tarfile.CHRTYPE)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from cmake_python_swap import cmake_regenerate, ninja_dry_run, python_facts, skb
 from conda_wheels import tools
 from gpu_tools.slim.check import Check
 from groundwork import bootstrap
-from groundwork.errors import MegabuildError
+from groundwork.errors import MegabuildError, PreflightError
 from groundwork.network import resolver
 from groundwork.network.index import Configured
 from groundwork.pip_settings import PipSettings
@@ -274,3 +275,30 @@ def test_tests_without_a_result_have_failed(
     result = upstream_run.run_file("test_x.py", selection, tmp_path, 1)
     assert result.failed == ["test_x.py"] * (failed == "always" or not may_be_empty)
     assert result.counts[upstream_run.Outcome.FAILED] == len(result.failed)
+
+
+@pytest.mark.parametrize(
+    ("environ", "tried"),
+    [
+        ({}, ["c++"]),
+        ({"CXX": "a -m"}, ["a"]),
+        ({"CC": "b"}, ["c++", "b"]),
+        ({"CXX": "a", "CC": "b -m"}, ["a", "b"]),
+    ],
+)
+def test_each_compiler_of_a_build_compiles_before_it(
+    environ: dict[str, str], tried: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    fails = ""
+
+    def compile_trial(words: list[str], *_: object) -> str:
+        asked.append(words[0])
+        return "no space" if words[0] == fails else ""
+
+    monkeypatch.setattr(toolchain, "_problem", compile_trial)
+    toolchain.check_cpp(environ, tmp_path)
+    assert asked == tried
+    for fails in tried:
+        with pytest.raises(PreflightError, match=f"^{re.escape(fails)} .*no space"):
+            toolchain.check_cpp(environ, tmp_path)

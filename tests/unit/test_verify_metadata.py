@@ -132,6 +132,35 @@ def test_a_wheel_says_torch_cuda_and_python(version: str, tag: str, expected: tu
     assert (found.torch, found.cuda, found.python) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "own", "cuda"),
+    [
+        ("torch", "2.1.2", "+cu130", None),
+        ("torch", "2.1.2+cu126", "+cu130", "12.6"),
+        ("torch_scatter", "2.1.2", "", None),
+        ("torch_scatter", "2.1.2", "+cu130", "13.0"),
+        ("torch_scatter", "2.1.2+pt21cu126", "+cu130", "12.6"),
+    ],
+)
+def test_an_extension_s_module_names_the_cuda_that_its_wheel_does_not(
+    name: str, version: str, own: str, cuda: str | None
+) -> None:
+    """The module of torch itself is not asked."""
+    found = read_wheel_metadata(f"Name: {name}\nVersion: {version}\n", "", f'__version__ = "2.1.2{own}"\n')
+    assert found.cuda == cuda
+
+
+@pytest.mark.parametrize("own", [(), ("libc10.so",), ("libc10.so", "libtorch_cpu.so")], ids=len)
+def test_of_two_libtorches_that_of_the_package_is_read(own: tuple[str, ...], tmp_path: Path) -> None:
+    package = tmp_path / "lib/python3.12/site-packages/torch"
+    shared = {write(tmp_path / "lib" / name, "x") for name in ("libc10.so", "libtorch_cpu.so")}
+    read = {write(package / "lib" / name, "y") for name in own}
+    torch = InstalledTorch(package=package, prefix=tmp_path, version="2.1.2", cuda=None)
+    is_second = "libtorch_cpu.so" in own
+    assert torch.second == (tmp_path / "lib/libtorch_cpu.so" if is_second else None)
+    assert {*torch.libraries()} == (read if is_second else read | shared)
+
+
 def test_an_unknown_accelerator_is_refused() -> None:
     with pytest.raises(UsageError):
         Expectation(accelerator="gpu")

@@ -17,10 +17,11 @@ from tiny import ROOT
 from command_line import member, running
 from command_line.run_command import Invocation
 from conda_wheels import make_wheels, simple_index, wheels_report
-from groundwork import bootstrap, files, in_use, interrupts
+from groundwork import bootstrap, channel_folder, files, in_use, interrupts
 from groundwork.errors import UsageError
 from groundwork.result import Result
 from megabuild import cleaning, environments
+from megabuild.configs import render
 from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
 from megabuild.plan.options import Options
@@ -29,8 +30,11 @@ from megabuild.providers.debian import root
 from megabuild.providers.pypi import download
 from megabuild.providers.wheel import torch_wheels
 from megabuild.run import session
+from megabuild.run.logfile import LogFile
+from megabuild.run.shelf import Shelf
 from megabuild.status.status import Status
 from megabuild.store import published
+from pin_audit import repositories
 from pin_audit.repositories import Repository
 from pin_audit.services import Services
 from pyg_extensions.install import install_report, installer, user_environment
@@ -245,6 +249,78 @@ def interruptible_process(world: World) -> None:
     member.main()
 
 
+@dataclass(frozen=True)
+class Held:
+    """A lock of threads."""
+
+    world: World
+
+    def __enter__(self) -> None:
+        assert not self.world.held
+        self.world.held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.world.held = False
+
+
+def shelf_of_packages(world: World) -> None:
+    """Builds and tests run in several threads."""
+
+    class Seconds(dict[Path, float]):
+        def __setitem__(self, *_: object) -> None:
+            world.step("set")()
+
+        def __iter__(self) -> Iterator[Path]:
+            world.step("read")()
+            return iter(())
+
+        def keys(self) -> Any:
+            return iter(self)
+
+    for name in ("copy", "link"):
+        world.patch.setattr(files, name, lambda *_: None)
+    world.watch(channel_folder, write_index=None)
+    shelf = Shelf(world.folder, cast(Any, SimpleNamespace(put=lambda _: None)))
+    package = world.folder / "linux-64" / "a.conda"
+    vars(shelf).update(
+        _lock=Held(world), _seconds=Seconds(), _rejected=SimpleNamespace(add=world.step("add"))
+    )
+    shelf.add(package, 1.0)
+    shelf.copies()
+    shelf.reject(package)
+    shelf.index_rejected("linux-64")
+
+
+def rendering(world: World) -> None:
+    """The audit renders in several threads, and the environment is the process's."""
+    world.patch.setattr(render, "_ENVIRONMENT_LOCK", Held(world))
+    with render._hidden_secrets():
+        world.step("render")()
+
+
+def clones(world: World) -> None:
+    """Sources of the audit ask for the same clones."""
+    world.watch(repositories, run_git="")
+    services = Services(world.folder)
+    known = SimpleNamespace(setdefault=world.step("setdefault", SimpleNamespace(update=lambda: None)))
+    opened = repositories.Repositories(services)
+    vars(opened).update(_lock=Held(world), _known=known)
+    opened.open("https://github.com/a/b")
+    repository = Repository("https://github.com/a/b", services, "")
+    vars(repository).update(_lock=Held(world), _try_update=world.step("_try_update", ""))
+    repository.update()
+    repository._git("fetch", fetches=True)
+
+
+def lines_of_a_log(world: World) -> None:
+    """A line that a full disk has cut ends before the next one."""
+    with LogFile(world.folder, "a", str) as log:
+        vars(log).update(_lock=Held(world))
+        with log._file:
+            log._file = cast(Any, SimpleNamespace(write=world.step("write", 99), close=lambda: None))
+            log.write("a", "b")
+
+
 #: The steps of each, in their order.
 OPERATIONS: dict[Callable[[World], None], list[str]] = {
     wheels: ["remove_former", "read", "_still_published", "publish"],
@@ -262,6 +338,10 @@ OPERATIONS: dict[Callable[[World], None], list[str]] = {
     install_pyg_command: ["install"],
     build: ["_plan", "note_output", "plan_result", "execute", "_write_sums"],
     interruptible_process: ["write", "finish", "ignore_signals"],
+    shelf_of_packages: ["set", "read", "add", "write_index"],
+    rendering: ["render"],
+    clones: ["setdefault", "_try_update", "run_git"],
+    lines_of_a_log: ["write"],
 }
 
 

@@ -1,0 +1,153 @@
+"""Each of several conditions, folders and values counts: of images, engines, workers, feedstocks, environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from small_files import write
+
+from command_line import root as command_root
+from gpu_tools import contents
+from gpu_tools.verify.installed_torch import InstalledTorch
+from groundwork.errors import AuditError, ConfigError, IsolationError, ProviderError
+from megabuild.configs import config_file
+from megabuild.configs.provider_name import ProviderName
+from megabuild.engine import supervisor
+from megabuild.engine.job import Job
+from megabuild.engine.supervisor import Place
+from megabuild.isolation.base import Host
+from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
+from megabuild.providers import specs
+from megabuild.providers.debian import libraries
+from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.select import PROVIDERS
+from pin_audit.request import AuditRequest
+
+
+@pytest.mark.parametrize("made_here", ["", "run make-image.sh"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_image_of_this_machine_must_exist_and_others_are_pulled(made_here: str, is_there: bool) -> None:
+    container = Container(engine=Engine.DOCKER, image="i", made_here=made_here)
+    answer = SimpleNamespace(returncode=0 if is_there else 1)
+    vars(container).update(_rootless=False, _ask=lambda *_: answer)
+    is_missing = bool(made_here) and not is_there
+    with pytest.raises(IsolationError, match="image i not found") if is_missing else nullcontext():
+        container.check()
+
+
+def test_each_provider_has_its_engines() -> None:
+    assert {name: set(provider.engines) for name, provider in PROVIDERS.items()} == {
+        ProviderName.CONDA_FORGE: {Engine.DOCKER, Engine.PODMAN},
+        ProviderName.DEBIAN: {Engine.BUBBLEWRAP},
+        ProviderName.LOCAL: {Engine.BUBBLEWRAP},
+        ProviderName.WHEEL: {Engine.HOST},
+    }
+
+
+class Started(Exception):
+    """Raised in place of the start of a worker."""
+
+
+class NotStarting(Host):
+    """Notes the variables of a worker."""
+
+    def command(self, *_: object, env: Mapping[str, str], **__: object) -> list[str]:
+        raise Started(dict(env))
+
+
+@pytest.mark.parametrize("logins", ["", "channel"])
+def test_a_worker_has_its_packages_its_folder_and_a_marker(logins: str, tmp_path: Path) -> None:
+    """Without byte code, which a build may not write; the next run ends processes with the marker."""
+    place = Place(
+        isolation=NotStarting(), state=tmp_path, state_inside="/state", packages_inside="/packages", python="python",
+        site_inside="/site", mounts=(), logins=logins,
+    )  # fmt: skip
+    job = Job(recipe="a", output_dir="", platform="linux-64", build_platform="linux-64")
+    with pytest.raises(Started) as started:
+        supervisor.run_worker(place, job, on_line=print, on_tick=lambda: None)
+    wanted = {
+        "PYTHONPATH": "/site",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": "/state/tmp",
+        supervisor._MARKER: str(tmp_path),
+    }
+    if logins:
+        wanted[supervisor.LOGINS] = logins
+    assert started.value.args == (wanted,)
+
+
+def test_a_folder_without_a_recipe_is_no_feedstock(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        command_root.feedstock(tmp_path)
+    write(tmp_path / "recipe" / "recipe.yaml", "")
+    assert command_root.feedstock(tmp_path) == tmp_path
+
+
+@pytest.mark.parametrize("beside", ["", *config_file.BESIDE_RECIPE])
+@pytest.mark.parametrize("is_generated", [True, False])
+def test_a_config_of_conda_smithy_has_the_keys_next_to_the_recipe(
+    beside: str, is_generated: bool, tmp_path: Path
+) -> None:
+    text = "a:\n- '1'\n"
+    path = write(tmp_path / "linux_64_.yaml", config_file.stamped(text) if is_generated else text)
+    if beside:
+        write(tmp_path / "recipe" / beside, "a:\n- '2'\nb:\n- '3'\n")
+    found = config_file.read(path, tmp_path / "recipe")
+    wanted = {"a": ("1",)}
+    if beside and not is_generated:
+        wanted["b"] = ("3",)
+    assert {key: found.variant[key] for key in found.variant.keys() & {"a", "b"}} == wanted
+
+
+@pytest.mark.parametrize("is_base", [True, False])
+def test_only_a_base_environment_leaves_out_other_environments_and_the_cache(
+    is_base: bool, tmp_path: Path
+) -> None:
+    for name in ("pkgs/a", "envs/b", "lib/pkgs/c"):
+        write(tmp_path / name, "x")
+    if is_base:
+        write(tmp_path / "conda-meta/d", "x")
+    files = {path for path in contents._walk(tmp_path, print) if (tmp_path / path).is_file()}
+    names = {Path(path).relative_to(tmp_path).as_posix() for path in files}
+    assert names == ({"lib/pkgs/c", "conda-meta/d"} if is_base else {"pkgs/a", "envs/b", "lib/pkgs/c"})
+
+
+@pytest.mark.parametrize("folder", ["torch/include", "torch/include/torch/csrc/api/include", "include"])
+def test_headers_of_torch_are_found_in_each_of_its_folders(folder: str, tmp_path: Path) -> None:
+    write(tmp_path / folder / "c10/x.h", "\nTORCH_INTERNAL_ASSERT(a);\n")
+    torch = InstalledTorch(package=tmp_path / "torch", prefix=tmp_path, version="2.1.2", cuda=None)
+    assert torch.denies(frozenset({("c10/x.h", 2), ("c10/x.h", 1), ("c10/y.h", 1)})) == ["c10/x.h:1"]
+
+
+@pytest.mark.parametrize(("release", "version"), [("13.1", "13.1"), ("13", "13"), ("trixie/sid", "0")])
+def test_libraries_of_debian_have_its_release_as_their_version(
+    release: str, version: str, tmp_path: Path
+) -> None:
+    made = libraries.package(DebianRoot(path=tmp_path, fingerprint="x", release=release), "2.41", "linux-64")
+    assert made.version == version
+
+
+@pytest.mark.parametrize("clause", [">>1", "", "1=2"])
+def test_a_clause_that_pip_does_not_know_is_refused(clause: str) -> None:
+    with pytest.raises(ProviderError, match="no equivalent for pip"):
+        specs._pip_clause(clause)
+
+
+@pytest.mark.parametrize("known", [("", "v1"), ("https://a/b", ""), ("", ""), ("https://a/b", "v1")])
+def test_an_audit_needs_upstream_s_repository_and_tag(known: Sequence[str]) -> None:
+    repository, tag = known
+    request = SimpleNamespace(
+        target=SimpleNamespace(package="x", repository=repository, tag=tag),
+        repositories=SimpleNamespace(open=lambda *asked: asked),
+    )
+    if all(known):
+        assert AuditRequest.repository(cast(Any, request)) == cast(Any, known)
+        return
+    with pytest.raises(AuditError, match="names no upstream repository and tag"):
+        AuditRequest.repository(cast(Any, request))

@@ -28,6 +28,7 @@ from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.select import PROVIDERS
 from pin_audit.request import AuditRequest
+from pyg_extensions import fetch_sources
 
 
 @pytest.mark.parametrize("made_here", ["", "run make-image.sh"])
@@ -151,3 +152,20 @@ def test_an_audit_needs_upstream_s_repository_and_tag(known: Sequence[str]) -> N
         return
     with pytest.raises(AuditError, match="names no upstream repository and tag"):
         AuditRequest.repository(cast(Any, request))
+
+
+def test_all_files_of_a_read_only_checkout_are_copied_and_can_be_written(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("setup.py", "csrc/a.cpp"):
+        write(checkout / name, name).chmod(0o444)
+    (checkout / "link").symlink_to("setup.py")
+    for folder in (checkout / "csrc", checkout):
+        folder.chmod(0o555)
+    copy = fetch_sources._copy_checkout(checkout, tmp_path / "copy")
+    assert {path.relative_to(copy).as_posix() for path in copy.rglob("*")} == {
+        "setup.py", "csrc", "csrc/a.cpp", "link",
+    }  # fmt: skip
+    assert all(path.stat().st_mode & 0o200 for path in (copy, *copy.rglob("*")))
+    assert (checkout / "setup.py").stat().st_mode & 0o777 == 0o444
+    for folder in (checkout, checkout / "csrc"):
+        folder.chmod(0o755)

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from groundwork.errors import IntegrityError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.providers import catalogue
+from megabuild.providers import catalogue, provider
 from megabuild.providers.environment import Pending, ProviderRequest
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
@@ -64,6 +66,55 @@ def test_a_tool_leaves_its_python_wrapper_and_its_manual_behind(tmp_path: Path, 
     assert subprocess.check_output([prefix / "bin" / "cmake"], text=True) == "1\n"
     assert sorted(path.name for path in prefix.iterdir()) == ["bin", "share"]
     assert [path.name for path in (prefix / "share" / "cmake-4.2").iterdir()] == ["Modules"], "no manual"
+
+
+@pytest.mark.parametrize(
+    ("member", "place"),
+    [
+        ("ninja/data/bin/x", "bin/x"),
+        ("ninja-1.data/data/share/x", "share/x"),
+        ("ninja-1.data/scripts/x", "bin/x"),
+        ("ninja-1.dist-info/licenses/a/x", "share/licenses/ninja/a/x"),
+    ],
+)
+def test_each_part_of_a_tool_has_its_place(member: str, place: str, tmp_path: Path) -> None:
+    unpack.tool(_wheel_file(tmp_path / "ninja-1-py3-none-any.whl", {member: "x"}), tmp_path / "env")
+    found = {path for path in (tmp_path / "env").rglob("*") if path.is_file()}
+    assert found == {tmp_path / "env" / place}
+    assert (found.pop().stat().st_mode & 0o111 == 0o111) == place.startswith("bin/")
+
+
+def test_pybind11_has_its_headers_and_its_cmake_files(tmp_path: Path) -> None:
+    places = ("include/pybind11/x.h", "share/cmake/pybind11/y.cmake")
+    files = dict.fromkeys((f"pybind11/{place}" for place in (*places, "__init__.py")), "x")
+    (tmp_path / "env").mkdir()
+    wheel_to_conda._fill_pybind11_global(
+        _wheel_file(tmp_path / "pybind11-3-py3-none-any.whl", files), tmp_path / "env"
+    )
+    found = {path for path in (tmp_path / "env").rglob("*") if path.is_file()}
+    assert found == {tmp_path / "env" / place for place in places}
+
+
+@pytest.mark.parametrize("survey", [True, False])
+def test_a_survey_downloads_only_nvidia_s_wheels_whose_content_is_unknown(
+    survey: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = [SimpleNamespace(sha256=name) for name in ("known", "unknown", "other")]
+    steps: list[object] = []
+    monkeypatch.setattr(provider, "noted", lambda _, digest: "x" if digest == "known" else None)
+    for module, name in ((provider.lock, "resolve"), (provider.download, "download"), (nvidia, "packages")):  # type: ignore[attr-defined]
+        result = SimpleNamespace(wheels=wheels) if name == "resolve" else name
+
+        def step(*asked: object, name: str = name, result: object = result, **_: object) -> object:
+            steps.append((name, asked[0]) if name == "download" else name)
+            return result
+
+        monkeypatch.setattr(module, name, step)
+    config = SimpleNamespace(cuda_version="13.0", platform="linux-64")
+    request = SimpleNamespace(config=config, cache=tmp_path, report=print)
+    asking = cast(Any, SimpleNamespace(request=request))
+    assert provider.LocalProvider.nvidia(asking, [], cast(Any, None), survey=survey) == cast(Any, "packages")
+    assert steps == ["resolve", ("download", wheels[1:] if survey else wheels), "packages"]
 
 
 @pytest.mark.parametrize("how", [partial(unpack.library, site_packages="site-packages"), unpack.tool])

@@ -13,8 +13,12 @@ from small_files import write
 
 from command_line import root as command_root
 from gpu_tools import contents
+from gpu_tools.sizes import uninstalled
+from gpu_tools.verify import gpu_probe, judge_fit
 from gpu_tools.verify.installed_torch import InstalledTorch
 from groundwork.errors import AuditError, ConfigError, IsolationError, ProviderError
+from groundwork.network.client import NO_PARTS, NetworkError
+from groundwork.network.wheel_contents import BROKEN
 from megabuild.configs import config_file
 from megabuild.configs.provider_name import ProviderName
 from megabuild.engine import supervisor
@@ -23,7 +27,7 @@ from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Host
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
-from megabuild.providers import specs
+from megabuild.providers import local_channel, specs
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.select import PROVIDERS
@@ -169,3 +173,95 @@ def test_all_files_of_a_read_only_checkout_are_copied_and_can_be_written(tmp_pat
     assert (checkout / "setup.py").stat().st_mode & 0o777 == 0o444
     for folder in (checkout, checkout / "csrc"):
         folder.chmod(0o755)
+
+
+def test_each_gpu_that_torch_uses_is_listed() -> None:
+    gpus = ["a", "b", "c"]
+    cuda = SimpleNamespace(
+        device_count=lambda: len(gpus),
+        get_device_capability=lambda index: (8 + index, index),
+        get_device_name=gpus.__getitem__,
+    )
+    assert gpu_probe.devices(SimpleNamespace(cuda=cuda)) == [
+        {"name": "a", "arch": "sm_80"},
+        {"name": "b", "arch": "sm_91"},
+        {"name": "c", "arch": "sm_102"},
+    ]
+
+
+@pytest.mark.parametrize("wanted", [None, True, False])
+@pytest.mark.parametrize("found", [None, "cpu", "13.0"])
+def test_torch_is_wrong_only_if_its_cuda_is_known_and_another_is_asked_for(
+    wanted: bool | None, found: str | None
+) -> None:
+    module = SimpleNamespace(
+        names=(),
+        target=SimpleNamespace(cuda=found),
+        wants_cuda=wanted,
+        asked=SimpleNamespace(cuda_version=""),
+    )
+    judged = judge_fit._judge_torch_part(
+        cast(Any, module), cast(Any, SimpleNamespace(path="libtorch_cpu.so"))
+    )
+    is_wrong = None not in (wanted, found) and wanted != (found != "cpu")
+    assert (judged is not None) == is_wrong
+
+
+@pytest.mark.parametrize("error", [error("x") for error in BROKEN] + [OSError("x")], ids=repr)
+def test_a_broken_wheel_is_named_whatever_breaks_in_it(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(uninstalled, "_read_content", read)
+    file = cast(Any, SimpleNamespace(name="a.whl"))
+    with pytest.raises(ProviderError, match=r"a\.whl: broken wheel: x"):
+        uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=[])
+
+
+@pytest.mark.parametrize("status", [*NO_PARTS, 404, 500, 0])
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_only_a_server_without_parts_leaves_a_wheel_unmeasured(
+    status: int, has_metadata: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise NetworkError("x", status=status)
+
+    monkeypatch.setattr(uninstalled, "_read_content", read)
+    monkeypatch.setattr(uninstalled, "metadata_beside", lambda *_: b"Name: a\nDescription: \xff")
+    file = cast(Any, SimpleNamespace(name="a.whl", metadata=has_metadata))
+    remarks: list[str] = []
+    if status not in NO_PARTS:
+        with pytest.raises(NetworkError):
+            uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=remarks)
+        return
+    found = uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=remarks)
+    assert (found.download, found.metadata.startswith("Name: a")) == (None, has_metadata)
+    assert remarks == ["a.whl: not measured: its server sends whole files only"]
+
+
+@pytest.mark.parametrize("asked", [("numpy",), ("ninja",), ("numpy-base",), ("numpy", "ninja"), ("x",), ()])
+def test_wheels_are_resolved_for_packages_tools_and_companions(
+    asked: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[list[str]] = []
+
+    def resolve(projects: list[str], *_: object, **__: object) -> None:
+        resolved.append(projects)
+
+    monkeypatch.setattr(local_channel.lock, "resolve", resolve)  # type: ignore[attr-defined]
+    monkeypatch.setattr(local_channel.lock, "wheels_of", lambda _: [])  # type: ignore[attr-defined]
+    monkeypatch.setattr(local_channel.download, "download", lambda *_, **__: None)  # type: ignore[attr-defined]
+    for name in ("packages", "other_names"):
+        monkeypatch.setattr(local_channel.wheel_to_conda, name, lambda *_: [])  # type: ignore[attr-defined]
+    catalogue = SimpleNamespace(
+        wheels={"numpy"}, tools={"ninja"}, companions={"numpy-base": "numpy"}, pypi_name=lambda name: name
+    )
+    local_channel._describe_wheels(
+        cast(Any, SimpleNamespace(cache=tmp_path, report=print)),
+        cast(Any, SimpleNamespace(interpreters={"3.12": None, "3.13": None}, platform="linux-64")),
+        dict.fromkeys(asked, ()), cast(Any, catalogue), (),
+    )  # fmt: skip
+    projects = sorted({"numpy-base": "numpy"}.get(name, name) for name in asked if name != "x")
+    assert [sorted(one) for one in resolved] == ([projects] * 2 if projects else [])

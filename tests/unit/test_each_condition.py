@@ -14,24 +14,29 @@ from small_files import write
 from command_line import root as command_root
 from gpu_tools import contents
 from gpu_tools.sizes import uninstalled
-from gpu_tools.verify import gpu_probe, judge_fit
+from gpu_tools.verify import gpu_probe, inspected_environment, judge_fit
 from gpu_tools.verify.installed_torch import InstalledTorch
-from groundwork.errors import AuditError, ConfigError, IsolationError, ProviderError
+from groundwork.errors import AuditError, ConfigError, IsolationError, ProviderError, UsageError
 from groundwork.network.client import NO_PARTS, NetworkError
+from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
 from megabuild.configs import config_file
 from megabuild.configs.provider_name import ProviderName
 from megabuild.engine import supervisor
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
+from megabuild.engine.worker import LOGINS
 from megabuild.isolation.base import Host
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
+from megabuild.plan import solving, tree_reuse
 from megabuild.providers import local_channel, specs
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.select import PROVIDERS
+from megabuild.run import pytorch
 from pin_audit.request import AuditRequest
+from pin_audit.sources import wheel_metadata
 from pyg_extensions import fetch_sources
 
 
@@ -83,7 +88,7 @@ def test_a_worker_has_its_packages_its_folder_and_a_marker(logins: str, tmp_path
         supervisor._MARKER: str(tmp_path),
     }
     if logins:
-        wanted[supervisor.LOGINS] = logins
+        wanted[LOGINS] = logins
     assert started.value.args == (wanted,)
 
 
@@ -265,3 +270,59 @@ def test_wheels_are_resolved_for_packages_tools_and_companions(
     )  # fmt: skip
     projects = sorted({"numpy-base": "numpy"}.get(name, name) for name in asked if name != "x")
     assert [sorted(one) for one in resolved] == ([projects] * 2 if projects else [])
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("has_dates", [True, False])
+def test_no_program_of_another_feedstock_runs_outside_its_isolation(
+    own: bool, has_dates: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytorch, "staging_sentence", lambda _: "")
+    monkeypatch.setattr(tree_reuse, "prepare_tree", lambda *_: None)
+    ran = tmp_path / "ran"
+    if has_dates:
+        lines = ["import pathlib, types", "def mend(_):", f"    pathlib.Path({str(ran)!r}).touch()"]
+        text = "\n".join([*lines, "    return types.SimpleNamespace(seconds=0)"])
+        write(tmp_path / "recipe/tree_dates.py", text)
+    options = SimpleNamespace(state=tmp_path, recipes=tmp_path / "recipe", own=own)
+    progress = SimpleNamespace(plan=SimpleNamespace(options=options, staging=None), tree=None)
+    pytorch._prepare_tree(cast(Any, progress))
+    assert ran.exists() == (own and has_dates)
+
+
+def test_an_environment_s_channels_are_asked_with_their_logins(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(solving, "solved", lambda *words, **more: asked.append((words, more)) or [])
+    given = cast(Any, SimpleNamespace(channels=(), logins={"a": "b"}, virtual_packages={"__cuda": "13"}))
+    assert solving.environment(["x"], given, "linux-64", "y") == {}
+    (((specs, channels, platform), more),) = cast(Any, asked)
+    assert (specs, channels.by_priority, channels.logins, platform) == (["x"], (), {"a": "b"}, "linux-64")
+    assert (more["virtual"], more["what"]) == ({"__cuda": "13"}, "y")
+
+
+def test_a_requirement_that_cannot_be_parsed_is_a_wrong_use() -> None:
+    channels = solving.Channels(by_priority=())
+    with pytest.raises(UsageError, match=r"^y: .*") as raised:
+        solving.solved(["x >>3"], channels, "linux-64", virtual={}, what="y", remedy="")
+    assert raised.value.remedy == "correct the requirements: x >>3"
+
+
+@pytest.mark.parametrize("error", [error("x") for error in BROKEN] + [OSError("x")], ids=repr)
+def test_a_broken_wheel_of_this_machine_fails_its_source_of_the_audit(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(wheel_metadata, "read_local", read)
+    file = linked((tmp_path / "a-1-py3-none-any.whl").as_uri(), {})
+    with pytest.raises(AuditError, match="not a readable wheel: x"):
+        wheel_metadata._metadata(cast(Any, file), cast(Any, None), cast(Any, None))
+
+
+def test_all_libraries_of_editable_installations_are_read(tmp_path: Path) -> None:
+    folders = [tmp_path / "b", tmp_path / "a"]
+    wanted = {write(folder / "torch_scatter" / f"_{name}_cpu.so", "x") for folder in folders for name in "cd"}
+    found = object.__new__(inspected_environment._Environment)
+    vars(found).update(_prefix=tmp_path, _site=tmp_path / "site", _elsewhere=folders, _user_libraries=[])
+    assert {*found.find_libraries()["torch_scatter"].values()} == wanted

@@ -314,7 +314,7 @@ def clones(world: World) -> None:
 
 def lines_of_a_log(world: World) -> None:
     """A line that a full disk has cut ends before the next one."""
-    with LogFile(world.folder, "a", str) as log:
+    with LogFile(world.folder, "a", lambda text: text) as log:
         vars(log).update(_lock=Held(world))
         with log._file:
             log._file = cast(Any, SimpleNamespace(write=world.step("write", 99), close=lambda: None))

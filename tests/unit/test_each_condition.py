@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,14 +10,24 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from rattler import MatchSpec
 from small_files import write
 
 from command_line import root as command_root
+from conda_wheels import nvidia, wheel_tree
 from gpu_tools import contents
 from gpu_tools.sizes import uninstalled
 from gpu_tools.verify import gpu_probe, inspected_environment, judge_fit
 from gpu_tools.verify.installed_torch import InstalledTorch
-from groundwork.errors import AuditError, ConfigError, IsolationError, ProviderError, UsageError
+from groundwork.errors import (
+    AuditError,
+    ConfigError,
+    IsolationError,
+    PreflightError,
+    ProviderError,
+    UsageError,
+)
+from groundwork.network import certificates, channel_logins
 from groundwork.network.client import NO_PARTS, NetworkError
 from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
@@ -33,11 +44,13 @@ from megabuild.plan import solving, tree_reuse
 from megabuild.providers import local_channel, specs
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
+from megabuild.providers.local import placeholder_packages
 from megabuild.providers.select import PROVIDERS
-from megabuild.run import pytorch
+from megabuild.run import attempt, graph, pytorch
 from pin_audit.request import AuditRequest
-from pin_audit.sources import wheel_metadata
+from pin_audit.sources import recipe_pins, wheel_metadata
 from pyg_extensions import fetch_sources
+from pyg_extensions.install import user_environment
 
 
 @pytest.mark.parametrize("made_here", ["", "run make-image.sh"])
@@ -326,3 +339,110 @@ def test_all_libraries_of_editable_installations_are_read(tmp_path: Path) -> Non
     found = object.__new__(inspected_environment._Environment)
     vars(found).update(_prefix=tmp_path, _site=tmp_path / "site", _elsewhere=folders, _user_libraries=[])
     assert {*found.find_libraries()["torch_scatter"].values()} == wanted
+
+
+@pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_read(
+    failing: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = [SimpleNamespace(name=name, build_platform="", platform="linux-64") for name in "abc"]
+    broken = [configs[number].name for number in failing]
+
+    def render(config: Any, *_: object, **__: object) -> Any:
+        if config.name in broken:
+            raise ConfigError(f"{config.name} is wrong")
+        sides = ("staging_build", "build", "staging_host", "host", "run", "constraints")
+        return [SimpleNamespace(name="own", skipped=False, **dict.fromkeys(sides, ("own", "x >=1")))]
+
+    monkeypatch.setattr(recipe_pins, "render", render)
+    monkeypatch.setattr(recipe_pins, "requirement_lines", lambda *_: [])
+    monkeypatch.setattr(recipe_pins, "place", lambda *_: None)
+    services = SimpleNamespace(report=print)
+    request = SimpleNamespace(
+        configs=configs, root=tmp_path, services=services, target=SimpleNamespace(package="own")
+    )
+    troubles: list[str] = []
+    needs = list(recipe_pins._of_recipe(tmp_path, cast(Any, request), troubles))
+    assert troubles == [f"{name} is wrong" for name in broken]
+    assert {(need.config.name, need.name) for need in needs} == {
+        (name, "x") for name in "abc" if name not in broken
+    }
+
+
+@pytest.mark.parametrize(
+    ("soname", "wheel"),
+    [("libcuda.so.1", False), ("libnvidia-ml.so.1", False), ("libcudart.so.13", True), ("libm.so.6", False)],
+)
+def test_libraries_of_the_driver_are_in_no_wheel(soname: str, wheel: bool) -> None:
+    assert nvidia._is_in_a_wheel(soname) is wheel
+
+
+def test_a_folder_of_packages_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, _: str) -> None:
+        raise PreflightError(str(folder))
+
+    monkeypatch.setattr(user_environment, "writable", refuse)
+    settings = SimpleNamespace(is_on=lambda _: False)
+    environment = SimpleNamespace(
+        pip_settings=lambda: settings,
+        managed=False,
+        prefix=tmp_path,
+        base_prefix=Path("/"),
+        site=tmp_path / "site",
+    )
+    with pytest.raises(PreflightError, match=r"/site$"):
+        user_environment.UserEnvironment.check_writable(cast(Any, environment))
+
+
+def test_a_task_that_is_to_end_ends_at_its_next_step() -> None:
+    stop = threading.Event()
+    task = cast(Any, SimpleNamespace(_stop=stop, name="a"))
+    attempt.Attempt.halt(task)
+    stop.set()
+    with pytest.raises(graph.Stopped):
+        attempt.Attempt.halt(task)
+
+
+@pytest.mark.parametrize("texts", [("x >2,<1",), ("x", "x >2,<1"), ("x >2,<1", "x")])
+def test_a_requirement_that_no_version_satisfies_is_refused(texts: Sequence[str]) -> None:
+    with pytest.raises(ProviderError, match="no version satisfies"):
+        placeholder_packages.examples([MatchSpec(text) for text in texts], "x", "0")
+
+
+@pytest.mark.parametrize("end", ["?a=b", "#a", "?a=b#c"])
+def test_a_channel_s_address_has_neither_query_nor_fragment(end: str) -> None:
+    with pytest.raises(UsageError, match=r"no \? and no #"):
+        channel_logins._login_of(f"https://host/channel{end}")
+    assert channel_logins._login_of("https://host/channel").address == "https://host/channel"
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+@pytest.mark.parametrize("bundle", [None, Path("/bundle")])
+@pytest.mark.parametrize("folder", ["", "/folder"])
+def test_programs_use_the_system_s_certificates_if_it_has_some(
+    platform: str, bundle: Path | None, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(certificates, "system_bundle", lambda _: bundle)
+    environ = {"SSL_CERT_FILE": "/file", "SSL_CERT_DIR": folder}
+    certificates.share_with_programs(environ)
+    assert (environ.get("UV_SYSTEM_CERTS") == "1") == (
+        platform != "linux" or bundle is not None or bool(folder)
+    )
+    assert (environ["GIT_SSL_CAINFO"], environ.get("GIT_SSL_CAPATH", "")) == ("/file", folder)
+
+
+def test_all_licence_texts_that_a_wheel_lacks_are_added_once(tmp_path: Path) -> None:
+    metadata = write(tmp_path / "tree/a-1.dist-info/LICENSE", "own").parent
+    texts = {}
+    for name, text in {"a": "own", "b/c": "mit", "d": "bsd", "e": "mit"}.items():
+        texts[name] = write(tmp_path / "texts" / name, text)
+    wheel_tree.add_licences(tmp_path / "tree", texts)
+    added = {
+        path.relative_to(metadata).as_posix(): path.read_text()
+        for path in metadata.rglob("*")
+        if path.is_file()
+    }
+    assert added == {"LICENSE": "own", "licenses/b/c": "mit", "licenses/d": "bsd"}

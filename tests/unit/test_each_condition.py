@@ -9,16 +9,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from rattler import MatchSpec
 from small_files import write
 
 from command_line import root as command_root
+from command_line import running
 from conda_wheels import nvidia, wheel_tree
 from gpu_tools import contents
 from gpu_tools.sizes import uninstalled
+from gpu_tools.slim import features
 from gpu_tools.verify import gpu_probe, inspected_environment, judge_fit
 from gpu_tools.verify.installed_torch import InstalledTorch
+from groundwork import machine
 from groundwork.errors import (
     AuditError,
     ConfigError,
@@ -27,7 +31,9 @@ from groundwork.errors import (
     ProviderError,
     UsageError,
 )
+from groundwork.jobs import bytes_per_compile
 from groundwork.network import certificates, channel_logins
+from groundwork.network.channel_logins import Channels
 from groundwork.network.client import NO_PARTS, NetworkError
 from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
@@ -41,12 +47,14 @@ from megabuild.isolation.base import Host
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
 from megabuild.plan import solving, tree_reuse
+from megabuild.plan.plan import Method
 from megabuild.providers import local_channel, specs
 from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.local import placeholder_packages
 from megabuild.providers.select import PROVIDERS
-from megabuild.run import attempt, graph, pytorch
+from megabuild.run import attempt, estimate, graph, pytorch, summary
+from megabuild.run.shelf import Shelf
 from pin_audit.request import AuditRequest
 from pin_audit.sources import recipe_pins, wheel_metadata
 from pyg_extensions import fetch_sources
@@ -305,7 +313,12 @@ def test_no_program_of_another_feedstock_runs_outside_its_isolation(
 
 def test_an_environment_s_channels_are_asked_with_their_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(solving, "solved", lambda *words, **more: asked.append((words, more)) or [])
+
+    def solved(*words: object, **more: object) -> list[object]:
+        asked.append((words, more))
+        return []
+
+    monkeypatch.setattr(solving, "solved", solved)
     given = cast(Any, SimpleNamespace(channels=(), logins={"a": "b"}, virtual_packages={"__cuda": "13"}))
     assert solving.environment(["x"], given, "linux-64", "y") == {}
     (((specs, channels, platform), more),) = cast(Any, asked)
@@ -314,7 +327,7 @@ def test_an_environment_s_channels_are_asked_with_their_logins(monkeypatch: pyte
 
 
 def test_a_requirement_that_cannot_be_parsed_is_a_wrong_use() -> None:
-    channels = solving.Channels(by_priority=())
+    channels = Channels(by_priority=())
     with pytest.raises(UsageError, match=r"^y: .*") as raised:
         solving.solved(["x >>3"], channels, "linux-64", virtual={}, what="y", remedy="")
     assert raised.value.remedy == "correct the requirements: x >>3"
@@ -446,3 +459,104 @@ def test_all_licence_texts_that_a_wheel_lacks_are_added_once(tmp_path: Path) -> 
         if path.is_file()
     }
     assert added == {"LICENSE": "own", "licenses/b/c": "mit", "licenses/d": "bsd"}
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("provider", ProviderName)
+def test_only_own_scripts_outside_debian_share_a_jobserver(own: bool, provider: ProviderName) -> None:
+    options = SimpleNamespace(own=own, config=SimpleNamespace(provider=provider))
+    is_shared = own and provider is not ProviderName.DEBIAN
+    assert running._knows_no_jobserver(cast(Any, options)) is not is_shared
+
+
+@pytest.mark.parametrize("rejected", [(), ("a",), ("c",), ("a", "b", "c")], ids=str)
+def test_all_rejected_packages_and_no_others_are_removed(rejected: Sequence[str], tmp_path: Path) -> None:
+    for name in "abc":
+        write(tmp_path / "out/linux-64" / f"{name}-1-0.conda", "x")
+    shelf = Shelf(tmp_path, cast(Any, None))
+    shelf._rejected.update(f"{name}-1-0.conda" for name in rejected)
+    shelf.drop_rejected()
+    left = {path.name[0] for path in (tmp_path / "out/linux-64").iterdir()}
+    assert left == {*"abc"} - {*rejected}
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"),
+    [
+        (psutil.NoSuchProcess(1), False),
+        (psutil.ZombieProcess(1), False),
+        (psutil.AccessDenied(1), True),
+        (ValueError(), False),
+        (OverflowError(), False),
+    ],
+    ids=repr,
+)
+def test_a_process_that_cannot_be_inspected_runs_only_if_it_is_another_user_s(
+    error: Exception, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(_: int) -> None:
+        raise error
+
+    monkeypatch.setattr(machine.psutil, "Process", ask)  # type: ignore[attr-defined]
+    assert machine.is_running(1, 0.0) is runs
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_published_package_has_all_facts_of_its_record(existed: bool, tmp_path: Path) -> None:
+    record = SimpleNamespace(size=3, sha256="4", seconds=5.0, path="linux-64/a.conda", is_tested=True)
+    row: Any = summary._published_row(cast(Any, "a"), cast(Any, record), tmp_path, existed=existed)
+    status = summary.ResultStatus.SKIPPED if existed else summary.ResultStatus.BUILT
+    assert (row.package, row.status, row.size, row.sha256) == ("a", status, 3, "4")
+    assert (row.path, row.seconds, row.tested) == (
+        f"{tmp_path}/linux-64/a.conda",
+        0.0 if existed else 5.0,
+        True,
+    )
+
+
+@pytest.mark.parametrize("compiled", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_one_extension_that_is_compiled_sets_the_memory_of_a_compile(compiled: Sequence[int]) -> None:
+    tasks = []
+    for number in range(3):
+        tasks.append(SimpleNamespace(method=Method.COMPILE if number in compiled else Method.NOTHING))
+    needs = estimate._memory_needs(cast(Any, SimpleNamespace(has_cuda=True)), None, cast(Any, tasks))
+    assert needs.ordinary == (bytes_per_compile(cuda=True) if compiled else 0)
+
+
+@pytest.mark.parametrize("pythons", [(), ("3.12",), ("3.12", "3.13", "3.14")], ids=len)
+@pytest.mark.parametrize("untested", ["", "asked for"])
+def test_the_tests_of_all_pythons_take_their_time(
+    pythons: Sequence[str], untested: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = [SimpleNamespace(python=python) for python in pythons]
+    monkeypatch.setattr(estimate.upstream_tests, "tests_of", lambda _: tests)  # type: ignore[attr-defined]
+    progress = SimpleNamespace(plan=SimpleNamespace(untested=untested, base_python="3.13"), missing=())
+    figures = SimpleNamespace(tests_hours=2.0, one_python_tests_hours=5.0)
+    hours = 0.0 if untested else 2.0 * len(pythons) + 5.0 * ("3.13" in pythons)
+    assert estimate._tests_hours(cast(Any, progress), cast(Any, figures)) == hours
+
+
+@pytest.mark.parametrize(
+    ("required", "known"),
+    [
+        (("nvidia-cublas", "numpy"), False),
+        (("numpy", "nvidia-cublas"), False),
+        (("numpy",), True),
+        ((), True),
+    ],
+)
+def test_a_package_that_requires_one_of_nvidia_s_may_need_a_gpu(required: Sequence[str], known: bool) -> None:
+    lists = [
+        SimpleNamespace(owner="own", required_names=required),
+        SimpleNamespace(owner="b", required_names=()),
+    ]
+    found = features.find_unknown(cast(Any, SimpleNamespace(lists=lists)), ["code"])
+    assert found == (("code",) if known else ("code", "own"))
+
+
+@pytest.mark.parametrize(
+    "name", ["torch", "libtorch", "cupy-cuda12", "vllm", "jaxlib", "torchvision", "tf-nightly"]
+)
+def test_needs_of_packages_of_each_feature_are_known(name: str) -> None:
+    assert features.is_known(name)
+    assert not features.is_known(f"my-{name}")

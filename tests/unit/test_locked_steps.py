@@ -19,6 +19,7 @@ from command_line.run_command import Invocation
 from conda_wheels import make_wheels, simple_index, wheels_report
 from groundwork import bootstrap, channel_folder, files, in_use, interrupts
 from groundwork.errors import UsageError
+from groundwork.redact import Mask
 from groundwork.result import Result
 from megabuild import cleaning, environments
 from megabuild.configs import render
@@ -314,7 +315,7 @@ def clones(world: World) -> None:
 
 def lines_of_a_log(world: World) -> None:
     """A line that a full disk has cut ends before the next one."""
-    with LogFile(world.folder, "a", lambda text: text) as log:
+    with LogFile(world.folder, "a", Mask({})) as log:
         vars(log).update(_lock=Held(world))
         with log._file:
             log._file = cast(Any, SimpleNamespace(write=world.step("write", 99), close=lambda: None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -560,3 +560,64 @@ def test_a_package_that_requires_one_of_nvidia_s_may_need_a_gpu(required: Sequen
 def test_needs_of_packages_of_each_feature_are_known(name: str) -> None:
     assert features.is_known(name)
     assert not features.is_known(f"my-{name}")
+
+
+def test_a_worker_of_a_task_that_is_to_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[str] = []
+
+    def run_worker(*_: object, on_tick: Callable[[], None], **__: object) -> None:
+        on_tick()
+        ticks.append("went on")
+        task._stop.set()
+        on_tick()
+
+    monkeypatch.setattr(attempt, "remove_programs", lambda _: None)
+    monkeypatch.setattr(attempt, "run_worker", run_worker)
+    task = object.__new__(attempt.Attempt)
+    watch = SimpleNamespace(tick=lambda: ticks.append("tick"))
+    vars(task).update(
+        state=tmp_path,
+        name="a",
+        _stop=threading.Event(),
+        _compiling=False,
+        _memory=watch,
+        _steps=lambda _: [],
+        _log=print,
+    )
+    with pytest.raises(graph.Stopped):
+        task.follow(cast(Any, None), cast(Any, None))
+    assert ticks == ["tick", "went on", "tick"]
+
+
+@pytest.mark.parametrize("others", [(), ("9.0",), ("8.0", "9.0")], ids=str)
+def test_an_audited_list_of_architectures_names_its_platform_if_another_has_its_own(
+    others: Sequence[str], tmp_path: Path
+) -> None:
+    """Of configs of two versions of CUDA, and of none."""
+    write(tmp_path / recipe_pins.MATRIX_FILE, "torch_cuda_arch_list:\n  - 8.0\n")
+    configs = []
+    for platform, lists in {"linux-64": ("8.0",), "linux-aarch64": others}.items():
+        for cuda in ("12.9", "13.0"):
+            for archs in lists:
+                variant = {"torch_cuda_arch_list": (archs,)}
+                configs.append(
+                    SimpleNamespace(
+                        name=f"{platform} {cuda} {archs}",
+                        platform=platform,
+                        cuda_version=cuda,
+                        variant=variant,
+                    )
+                )
+    configs.append(SimpleNamespace(name="cpu", platform="linux-64", cuda_version=None, variant={}))
+    target = SimpleNamespace(package="pytorch")
+    request = SimpleNamespace(foreign=False, target=target, root=tmp_path, configs=configs)
+    facts = recipe_pins.read_archs(cast(Any, request)).facts
+    found = {(fact.name, *cast(Any, fact).archs): fact.holds for fact in facts}
+    assert {key[0] for key in found} == {"CUDA 12.9", "CUDA 13.0"}
+    assert len(found) == 2 * len({"8.0", *others})
+    for (_, archs), holds in found.items():
+        having = [one for one in configs if one.variant.get("torch_cuda_arch_list") == (archs,)]
+        having = [one for one in having if (one.cuda_version,) == holds.cuda]
+        assert holds.configs == tuple(one.name for one in having)
+        is_only = not others or {one.platform for one in having} == {"linux-64", "linux-aarch64"}
+        assert holds.platforms == (() if is_only else tuple(sorted({one.platform for one in having})))

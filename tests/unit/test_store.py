@@ -76,7 +76,14 @@ def test_what_was_exchanged_is_refused_and_nothing_is_left_of_it(
 
 
 @pytest.mark.parametrize(
-    "text", ["", '{"key": "b", "size": 0, "parts": []}', '{"key": "a", "size": 1, "parts": ["../../etc"]}']
+    "text",
+    [
+        "",
+        '{"key": "b", "size": 0, "parts": []}',
+        '{"key": "a", "size": 1, "parts": ["../../etc"]}',
+        f'{{"key": "a", "size": 1, "parts": ["{"0" * 64}", "../../etc"]}}',
+        f'{{"key": "a", "size": 1, "parts": ["../../etc", "{"0" * 64}"]}}',
+    ],
 )
 def test_a_record_of_something_else_is_refused(here: Store, text: str) -> None:
     Path(here.address).mkdir()

@@ -37,10 +37,10 @@ from groundwork.network.channel_logins import Channels
 from groundwork.network.client import NO_PARTS, NetworkError
 from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
-from megabuild.configs import config_file
+from megabuild.configs import config_file, matrix
 from megabuild.configs.provider_name import ProviderName
 from megabuild.engine import supervisor
-from megabuild.engine.job import Job
+from megabuild.engine.job import Job, OutcomeKind
 from megabuild.engine.supervisor import Place
 from megabuild.engine.worker import LOGINS
 from megabuild.isolation.base import Host
@@ -54,7 +54,9 @@ from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.local import placeholder_packages
 from megabuild.providers.select import PROVIDERS
 from megabuild.run import attempt, estimate, graph, pytorch, summary
+from megabuild.run.failure import Failure
 from megabuild.run.shelf import Shelf
+from megabuild.status import record
 from pin_audit.request import AuditRequest
 from pin_audit.sources import recipe_pins, wheel_metadata
 from pyg_extensions import fetch_sources
@@ -621,3 +623,70 @@ def test_an_audited_list_of_architectures_names_its_platform_if_another_has_its_
         assert holds.configs == tuple(one.name for one in having)
         is_only = not others or {one.platform for one in having} == {"linux-64", "linux-aarch64"}
         assert holds.platforms == (() if is_only else tuple(sorted({one.platform for one in having})))
+
+
+@pytest.mark.parametrize("named", ["other/.netrc", "", None], ids=str)
+def test_a_login_comes_from_the_netrc_file_that_is_named_or_of_the_user(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for folder in ("home", "other"):
+        write(tmp_path / folder / ".netrc", f"machine a login {folder} password p\n").chmod(0o600)
+    environ = {}
+    if named is not None:
+        environ["NETRC"] = str(tmp_path / named) if named else ""
+    user = "other" if named else "home"
+    assert channel_logins._find_in_netrc("a", environ) == {"BasicHTTP": {"username": user, "password": "p"}}
+    assert channel_logins._find_in_netrc("b", environ) is None
+
+
+@pytest.mark.parametrize("place", ["missing", "missing/folder", "file/below"])
+def test_a_folder_without_runs_has_no_record(place: str, tmp_path: Path) -> None:
+    write(tmp_path / "file", "x")
+    assert record.read(tmp_path / place) is None
+
+
+def test_each_selector_of_the_matrix_means_the_platforms_that_all_its_words_mean() -> None:
+    of_words = {
+        "linux": {"linux-64", "linux-aarch64"},
+        "osx": {"osx-64", "osx-arm64"},
+        "x86_64": {"linux-64", "osx-64"},
+        "aarch64": {"linux-aarch64"},
+        "arm64": {"osx-arm64"},
+    }
+    for selector, platforms in matrix._SELECTORS.items():
+        assert platforms == set.intersection(*(of_words[word] for word in selector.split(" and "))), selector
+    assert {*of_words, "linux and x86_64"} - {*matrix._SELECTORS} == {"aarch64", "arm64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "fits"),
+    [("a", "1.0", True), ("a", "2.0", False), ("b", "1.0", False), ("", "", False)],
+)
+def test_metadata_of_another_wheel_or_version_is_refused(name: str, version: str, fits: bool) -> None:
+    file = cast(Any, linked("https://host/a-1-py3-none-any.whl", {}))
+    content = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: c\nRequires-Python: >=3.10\n"
+    with nullcontext() if fits else pytest.raises(AuditError, match="not the metadata of a 1"):
+        assert wheel_metadata._required(content.encode(), file) == ["python >=3.10", "c"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "codes"),
+    [
+        (OutcomeKind.BUILD, "Script failed with status 137", [3, 9, 137]),
+        (
+            OutcomeKind.TEST,
+            "x: PyRattlerBuildError: failed to run test: IO Error: Script failed with status 139",
+            [3, 9, 139],
+        ),
+        (OutcomeKind.TEST, "Script failed with status 137", [3, 9]),
+        (OutcomeKind.BUILD, "another error", [3, 9]),
+    ],
+)
+@pytest.mark.parametrize("step", [9, None])
+def test_exit_codes_of_worker_step_and_script_are_facts_about_a_failure(
+    kind: OutcomeKind, message: str, codes: list[int], step: int | None
+) -> None:
+    outcome = SimpleNamespace(returncode=3, kind=kind, message=message)
+    failure = SimpleNamespace(outcome=outcome, _step=SimpleNamespace(exit_code=step))
+    assert Failure._find_exit_codes(cast(Any, failure)) == [3, step or 0, *codes[2:]]

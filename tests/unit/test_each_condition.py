@@ -19,7 +19,7 @@ from command_line import running
 from conda_wheels import nvidia, wheel_tree
 from gpu_tools import contents
 from gpu_tools.sizes import uninstalled
-from gpu_tools.slim import features
+from gpu_tools.slim import backup, features, users
 from gpu_tools.verify import gpu_probe, inspected_environment, judge_fit
 from gpu_tools.verify.installed_torch import InstalledTorch
 from groundwork import machine
@@ -37,7 +37,7 @@ from groundwork.network.channel_logins import Channels
 from groundwork.network.client import NO_PARTS, NetworkError
 from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
-from megabuild.configs import config_file, matrix
+from megabuild.configs import config_file, matrix, render
 from megabuild.configs.provider_name import ProviderName
 from megabuild.engine import supervisor
 from megabuild.engine.job import Job, OutcomeKind
@@ -363,13 +363,13 @@ def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_rea
     configs = [SimpleNamespace(name=name, build_platform="", platform="linux-64") for name in "abc"]
     broken = [configs[number].name for number in failing]
 
-    def render(config: Any, *_: object, **__: object) -> Any:
+    def render_recipe(config: Any, *_: object, **__: object) -> Any:
         if config.name in broken:
             raise ConfigError(f"{config.name} is wrong")
         sides = ("staging_build", "build", "staging_host", "host", "run", "constraints")
         return [SimpleNamespace(name="own", skipped=False, **dict.fromkeys(sides, ("own", "x >=1")))]
 
-    monkeypatch.setattr(recipe_pins, "render", render)
+    monkeypatch.setattr(recipe_pins, "render", render_recipe)
     monkeypatch.setattr(recipe_pins, "requirement_lines", lambda *_: [])
     monkeypatch.setattr(recipe_pins, "place", lambda *_: None)
     services = SimpleNamespace(report=print)
@@ -690,3 +690,58 @@ def test_exit_codes_of_worker_step_and_script_are_facts_about_a_failure(
     outcome = SimpleNamespace(returncode=3, kind=kind, message=message)
     failure = SimpleNamespace(outcome=outcome, _step=SimpleNamespace(exit_code=step))
     assert Failure._find_exit_codes(cast(Any, failure)) == [3, step or 0, *codes[2:]]
+
+
+@pytest.mark.parametrize(
+    ("owner", "content", "is_found"),
+    [
+        ("numba", b"load('libnvvm.so.4')", True),
+        ("numba", b"libnvvm", False),
+        ("numba", b"libcufft.so", False),
+        (users._CATALOGUE, b"libnvvm.so", False),
+        ("nvidia-cuda-nvcc", b"libnvvm.so", False),
+    ],
+)
+def test_a_library_is_used_if_a_file_outside_of_nvidia_s_packages_names_it(
+    owner: str, content: bytes, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [SimpleNamespace(owner="a", content=b"x"), SimpleNamespace(owner=owner, content=content)]
+    monkeypatch.setattr(users, "_read_python", lambda _: files)
+    assert users._find_in_python(cast(Any, None), ["libnvrtc", "libnvvm"]) == (
+        {"libnvvm"} if is_found else set()
+    )
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_each_package_that_requires_a_compiler_is_a_user(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "_find_importers", lambda *_: {})
+    lists = [SimpleNamespace(owner=name, required_names=("numpy",)) for name in ("a", "b", "c")]
+    lists[place].required_names = ("numpy", "nvidia-cuda-nvcc", "z")
+    contents = SimpleNamespace(lists=lists, owners={})
+    assert users.find_compiler_users(cast(Any, contents)) == {lists[place].owner: True}
+
+
+def test_a_backup_has_the_modes_of_the_folders_of_all_touched_files(tmp_path: Path) -> None:
+    for name in ("a/b/x", "a/y", "c/z"):
+        write(tmp_path / name, "x")
+    (tmp_path / "c").chmod(0o750)
+    touched = [SimpleNamespace(path=name) for name in ("a/b/x", "a/y", "c/z")]
+    folders = backup.Backup._list_folders(cast(Any, SimpleNamespace(_root=tmp_path)), cast(Any, touched))
+    assert [folder.path for folder in folders] == [".", "a", "a/b", "c"]
+    assert folders[-1].mode == 0o750
+
+
+@pytest.mark.parametrize(
+    ("item", "spec"),
+    [
+        ("x >=1", "x >=1"),
+        ({"pin_subpackage": {"name": "a", "exact": True}}, "a ==1 h_0"),
+        ({"pin_subpackage": {"name": "a", "exact": False}}, "a"),
+        ({"pin_subpackage": {"name": "a"}}, "a"),
+        ({"pin_subpackage": {"name": "b", "exact": True}}, "b"),
+        ({"pin_compatible": {"name": "a", "exact": True}}, "a"),
+    ],
+)
+def test_only_an_exact_pin_on_a_sibling_names_its_build(item: object, spec: str) -> None:
+    pins = {"a": SimpleNamespace(version="1", build_string="h_0")}
+    assert render._spec(item, pins) == spec

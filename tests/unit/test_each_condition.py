@@ -9,13 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import git_world
 import psutil
 import pytest
 from rattler import MatchSpec
 from small_files import write
 
+from command_line import build, running
 from command_line import root as command_root
-from command_line import running
 from conda_wheels import nvidia, wheel_tree
 from gpu_tools import contents
 from gpu_tools.sizes import uninstalled
@@ -53,11 +54,14 @@ from megabuild.providers.debian import libraries
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.local import placeholder_packages
 from megabuild.providers.select import PROVIDERS
+from megabuild.providers.wheel import torch_wheels
 from megabuild.run import attempt, estimate, graph, pytorch, summary
 from megabuild.run.failure import Failure
 from megabuild.run.shelf import Shelf
 from megabuild.status import record
+from pin_audit import repositories
 from pin_audit.request import AuditRequest
+from pin_audit.services import Services
 from pin_audit.sources import recipe_pins, wheel_metadata
 from pyg_extensions import fetch_sources
 from pyg_extensions.install import user_environment
@@ -745,3 +749,47 @@ def test_a_backup_has_the_modes_of_the_folders_of_all_touched_files(tmp_path: Pa
 def test_only_an_exact_pin_on_a_sibling_names_its_build(item: object, spec: str) -> None:
     pins = {"a": SimpleNamespace(version="1", build_string="h_0")}
     assert render._spec(item, pins) == spec
+
+
+def test_a_clone_is_shared_only_for_one_address_and_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git_world.without_settings(monkeypatch)
+    monkeypatch.setattr(repositories.Repository, "update", lambda _: None)
+    opened = repositories.Repositories(Services(tmp_path))
+    asked = [(f"https://github.com/a/{name}", only) for name in "bc" for only in ("", "v1", "v2")]
+    clones = [opened.open(address, only) for address, only in asked]
+    assert len({id(clone) for clone in clones}) == len(asked)
+    assert [opened.open(address, only) for address, only in asked] == clones
+
+
+@pytest.mark.parametrize(
+    ("words", "selected"),
+    [
+        ((), ["of the provider"]),
+        (("a", "b"), ["b", "a"]),
+        (("a", "x"), ["of the provider"]),
+        (("a*", "b"), ["sorted", "of the provider"]),
+        (("b", "a*"), ["sorted", "of the provider"]),
+    ],
+)
+def test_names_in_full_are_not_filtered_and_one_pattern_sorts(
+    words: Sequence[str], selected: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "available", lambda _: ["b", "a"])
+    monkeypatch.setattr(build, "of_provider", lambda *_: ["of the provider"])
+    monkeypatch.setattr(build, "sort_for_sharing", lambda _, names: ["sorted", *names])
+    assert build._selectable(Path(), ProviderName.DEBIAN, words) == selected
+
+
+@pytest.mark.parametrize("needed", [(), ("3.12",), ("3.13",), ("3.12", "3.13")], ids=str)
+@pytest.mark.parametrize("silent", [(), ("3.12",), ("3.12", "3.13")], ids=str)
+def test_a_needed_python_is_not_left_out_because_no_index_answered(
+    needed: Sequence[str], silent: Sequence[str]
+) -> None:
+    missing = {}
+    for python in ("3.12", "3.13"):
+        missing[python] = torch_wheels.NoWheel(reason="x", is_known=python not in silent)
+    is_unknown = bool({*silent} & ({*needed} or {*silent}))
+    with pytest.raises(ProviderError) if is_unknown else nullcontext():
+        torch_wheels._check_answered(cast(Any, SimpleNamespace(name="a")), missing, needed)

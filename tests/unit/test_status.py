@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -159,6 +160,8 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         self.note(name)
+        if name == "packages":
+            return WatchedPackages(self)
         return getattr(vars(self)["record"], name)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -168,6 +171,18 @@ class Watched:
     def note(self, name: str) -> None:
         if not cast(Any, vars(self)["lock"])._is_owned():
             vars(self)["unlocked"].append(name)
+
+
+@dataclass(frozen=True)
+class WatchedPackages:
+    record: Watched
+
+    def get(self, name: str, state: PackageState) -> PackageState:
+        self.record.note(name)
+        return state
+
+    def __setitem__(self, name: str, _: PackageState) -> None:
+        self.record.note(name)
 
 
 def whole_task(status: Status) -> None:

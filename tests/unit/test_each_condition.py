@@ -39,6 +39,7 @@ from groundwork.network.client import NO_PARTS, NetworkError
 from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
 from megabuild.configs import config_file, matrix, render
+from megabuild.configs.config import MATRIX_FILE
 from megabuild.configs.provider_name import ProviderName
 from megabuild.engine import supervisor
 from megabuild.engine.job import Job, OutcomeKind
@@ -600,7 +601,7 @@ def test_an_audited_list_of_architectures_names_its_platform_if_another_has_its_
     others: Sequence[str], tmp_path: Path
 ) -> None:
     """Of configs of two versions of CUDA, and of none."""
-    write(tmp_path / recipe_pins.MATRIX_FILE, "torch_cuda_arch_list:\n  - 8.0\n")
+    write(tmp_path / MATRIX_FILE, "torch_cuda_arch_list:\n  - 8.0\n")
     configs = []
     for platform, lists in {"linux-64": ("8.0",), "linux-aarch64": others}.items():
         for cuda in ("12.9", "13.0"):

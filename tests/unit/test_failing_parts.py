@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
@@ -698,23 +697,3 @@ def test_a_record_of_a_package_that_cannot_be_read_leaves_the_others_their_files
     for name in ("a", "c"):
         (owner,) = owners.of(str(tmp_path / f"lib/{name}.h"))
         assert owner.name == name
-
-
-def test_after_a_failed_item_the_running_ones_end_and_no_other_begins() -> None:
-    begun: list[int] = []
-    ended: list[int] = []
-    beside = threading.Event()
-
-    def work(item: int) -> None:
-        begun.append(item)
-        if item == 0:
-            beside.wait(60)
-            raise BuildError("x")
-        beside.set()
-        time.sleep(0.05)
-        ended.append(item)
-
-    with pytest.raises(BuildError):
-        list(command.each(work, range(400), 2))
-    assert sorted(ended) == sorted(begun)[1:]
-    assert len(begun) < 400

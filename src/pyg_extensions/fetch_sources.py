@@ -47,17 +47,17 @@ def download(
 
 def _address(wanted: ExtensionRelease, where: Configured) -> str:
     listed, troubles = offered(wanted.name, where, where.client().page)
-    archives: list[File] = []
+    candidates: list[File] = []
     for file in listed:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
-            archives.append(file)
+            candidates.append(file)
     # an earlier index may have another archive of this name
     for sha256 in (wanted.sha256, ""):
-        for file in archives:
+        for file in candidates:
             if file.sha256 == sha256:
                 return file.url
-    if archives:  # its hash is in the error
-        return archives[0].url
+    if candidates:  # its hash is in the error
+        return candidates[0].url
     problem = f"pip's index has no {wanted.archive}"
     raise ProviderError("; ".join([problem, *troubles]), "check pip's indexes: pip config list")
 

@@ -1,8 +1,8 @@
 """``kill -9`` of the driver at ten moments of two rehearsals, and at twenty moments of four that cross-compile for ARM.
 
 A plain run finishes each in the end. Moments are random, one in each tenth or twentieth of an undisturbed run's
-duration; MEGABUILD_TEST_SEED gives others. The run that goes on after a kill is killed as well: folders share the
-moments, and a run that goes on begins where the one before it was killed.
+duration; MEGABUILD_TEST_SEED gives others. The next kill hits the run that resumes after a kill: the folders share
+the moments, and each run begins where the former one was killed.
 """
 
 from __future__ import annotations

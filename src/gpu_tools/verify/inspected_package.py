@@ -15,6 +15,7 @@ from gpu_tools.verify.inspected_environment import read_environment
 from gpu_tools.verify.subject import Subject, name_module, read_dist_info, sort_by_module
 from groundwork import wheel_file
 from groundwork.damage import reading_archive
+from groundwork.names import package_name
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def open_subject(path: Path) -> Iterator[Subject]:
 def _name_distribution(package: str, kind: SubjectKind) -> str:
     if kind is SubjectKind.WHEEL:
         return package.partition("-")[0]
-    return package.rsplit("-", 2)[0]
+    return package_name(package)
 
 
 def _read_target(folder: Path, kind: SubjectKind, package: str) -> BuildTarget:

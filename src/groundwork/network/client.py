@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx  # at run time imported late: it takes 0.1 s
 
 _ATTEMPTS = 3
-#: Not EAI_AGAIN, which is a name server without an answer. macOS has no EAI_NODATA of its own.
+#: Not EAI_AGAIN, which is a name server without an answer. Not every system has EAI_NODATA.
 _UNKNOWN_NAME = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 _CHANNEL_SECONDS = 5.0
 #: Index pages as HTML of the simple API (PEP 691), or of an index that does not name its format.

@@ -157,6 +157,32 @@ END
 """
 
 
+def test_another_output_folder_has_the_objects_of_the_last_staging(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(server.STORE)
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    host = "      host:\n        - headers\n"
+    recipe.write_text(recipe.read_text().replace(_REQUIREMENTS, _REQUIREMENTS + host, 1))
+    staging = recipe.with_name("build_staging.sh")
+    staging.write_text(staging.read_text() + _RECORD)
+    make_channel(tiny.channel, (("headers", "5.0", "0"), *PACKAGES))
+    assert staging_sentence(tiny.outlook().progress) == "tiny-build is built from scratch (not compiled yet)"
+    tiny.run()
+    shutil.rmtree(tiny.options().state)
+    shutil.rmtree(tiny.options().packages)
+    progress = tiny.outlook().progress
+    assert staging_sentence(progress) == (
+        "tiny-build is rebuilt with objects from the object cache; every object exists: links and packages only"
+        " (not compiled in this output folder yet)"
+    )
+    assert progress.kind is RunKind.REBUILD
+    make_channel(tiny.channel, (("headers", "6.0", "0"), *PACKAGES))
+    assert "at most 2 of 6 objects are compiled again: 2 of libtorch" in staging_sentence(tiny.outlook().progress)
+    shutil.rmtree(tiny.options().cache / "objects")
+    assert "built from scratch" in staging_sentence(tiny.outlook().progress), "objects are gone"
+
+
 def test_a_changed_package_of_no_object_builds_nothing_and_a_header_keeps_the_tree(tiny: Tiny) -> None:
     recipe = tiny.root / "recipe" / "recipe.yaml"
     host = "      host:\n        - headers\n        - requests\n"

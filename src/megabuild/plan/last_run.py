@@ -19,6 +19,7 @@ from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.options import Options
+from megabuild.plan.tree_reuse import LAST_STAGING, LAST_STAGINGS, LastStaging
 from megabuild.plan.upstream_tests import has_upstream_tests
 from megabuild.providers.select import provider_of
 
@@ -41,7 +42,7 @@ def _has_left_objects(options: Options, name: str) -> bool:
     if not any((options.cache / "objects" / folder).is_dir() for folder in options.objects_names):
         return False
     other = replace(options, config=replace(options.config, name=name))
-    return _last_run_file(other).parent.is_dir()
+    return _objects_folder(other).is_dir()
 
 
 class RunKind(str, Enum):
@@ -94,6 +95,16 @@ def read_last_runs(options: Options) -> LastRuns:
 def keep_last_runs(options: Options, runs: LastRuns) -> None:
     """Record the last runs, for the next plan's estimate and time left."""
     files.write(_last_run_file(options), msgspec.json.encode(runs))
+
+
+def read_left_staging(options: Options) -> LastStaging | None:
+    """Return the last staging with these options in any output folder; None without a readable record."""
+    return files.read_record(_objects_folder(options) / LAST_STAGING, LAST_STAGINGS)
+
+
+def keep_left_staging(options: Options, staging: LastStaging) -> None:
+    """Record a finished staging, whose objects are in the cache, for plans in other output folders."""
+    files.write(_objects_folder(options) / LAST_STAGING, msgspec.json.encode(staging))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +166,9 @@ def run_duration(options: Options, environ: Mapping[str, str]) -> RunDuration:
 
 
 def _last_run_file(options: Options) -> Path:
-    """Return the file with the last runs, in a folder of the runs with the same objects; checkouts share it."""
-    folder = f"{options.cache_name}-{compiled_objects(options).digest[:8]}"
-    return options.cache / "last-run" / folder / run_duration(options, os.environ).digest[:16]
+    return _objects_folder(options) / run_duration(options, os.environ).digest[:16]
+
+
+def _objects_folder(options: Options) -> Path:
+    """Return the folder of the runs with the same objects; checkouts share it."""
+    return options.cache / "last-run" / f"{options.cache_name}-{compiled_objects(options).digest[:8]}"

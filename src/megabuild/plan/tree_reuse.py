@@ -13,7 +13,7 @@ facts of the second: the same staging may resume, but not one with a third envir
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class LastStaging(msgspec.Struct, frozen=True, kw_only=True):
         return roles <= {Role.COMPILERS, Role.NOTHING}
 
 
-_LAST_STAGINGS = msgspec.json.Decoder(LastStaging)
+LAST_STAGINGS = msgspec.json.Decoder(LastStaging)
 
 
 class TreeUse(str, Enum):
@@ -108,7 +108,7 @@ def read_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
     stamp = read(tree)
     if stamp is not None and output_folder.staging_caches(output_dir):
         return LastStaging(fingerprint=stamp, inputs=read_inputs(tree))
-    return files.read_record(output_dir.parent / LAST_STAGING, _LAST_STAGINGS)
+    return files.read_record(output_dir.parent / LAST_STAGING, LAST_STAGINGS)
 
 
 def keep_last_staging(tree: Path, output_dir: Path) -> None:
@@ -236,6 +236,16 @@ class _Former:
         return Decision(
             use=use, reasons=reasons, is_complete=is_complete, missing=missing, objects=objects
         )  # fmt: skip
+
+
+def count_missing(decision: Decision, left: LastStaging, fingerprint: Fingerprint) -> Decision:
+    """Return the decision of a folder without a former compile, with the objects that another folder's staging left."""
+    if left.inputs is None:
+        return decision
+    objects = left.inputs.objects
+    missing = _missing(compare(left.fingerprint, fingerprint, left.inputs), objects)
+    reason = "not compiled in this output folder yet"
+    return replace(decision, reasons=(reason,), missing=missing, objects=objects)
 
 
 def _missing(changes: Iterable[Change], objects: ObjectCounts) -> ObjectCounts | None:

@@ -10,7 +10,7 @@ from groundwork.names import PackageId, is_of_package
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
-from megabuild.plan.last_run import RunKind
+from megabuild.plan.last_run import RunKind, read_left_staging
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run.store_lookup import NOTHING_STORED, Stored
@@ -179,9 +179,19 @@ def _decide(plan: Plan) -> Decision:
     state = plan.options.state
     decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
     isolation = plan.isolation
-    if decision.use is TreeUse.FRESH or not isinstance(isolation, Isolation):
+    if decision.use is TreeUse.FRESH:
+        return _with_left_objects(plan, decision)
+    if not isinstance(isolation, Isolation):
         return decision
     if not work_record.is_foreign(state, isolation):
         return decision
     reason = "isolated builds made the former tree, and its programs would run on the host"
     return Decision(use=TreeUse.RECOMPILE, reasons=(reason,))
+
+
+def _with_left_objects(plan: Plan, decision: Decision) -> Decision:
+    """Return the decision with the objects that a staging in another output folder left in the object cache."""
+    left = read_left_staging(plan.options)
+    if decision.objects is not None or left is None:
+        return decision
+    return tree_reuse.count_missing(decision, left, plan.staging)

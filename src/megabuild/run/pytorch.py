@@ -12,6 +12,8 @@ from megabuild.engine import output_folder
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.plan import tree_reuse
+from megabuild.plan.last_run import keep_left_staging
+from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.build_output import Parser
@@ -81,7 +83,7 @@ class PyTorchBuild:
                 _prepare_tree(progress)
             _, error = build.run(sandbox, _job(attempt, sandbox, planned=list(build.missing)))
             if plan.stages:
-                tree_reuse.keep_last_staging(state / "tree", state / "out")
+                _keep_staging(plan)
             return TaskResult(seconds=self._seconds, error=error)
 
 
@@ -98,6 +100,16 @@ def _job(attempt: Attempt, sandbox: Place, *, planned: Sequence[str]) -> Job:
     }
     part = JobPart(planned=planned, test_built=False, keep_going=plan.options.keep_going, env=env)
     return make_job(attempt, sandbox, part, overrides=overrides)
+
+
+def _keep_staging(plan: Plan) -> None:
+    """Record a finished staging, for later runs in this output folder and for plans in others."""
+    tree = plan.options.state / "tree"
+    output_dir = plan.options.state / "out"
+    tree_reuse.keep_last_staging(tree, output_dir)
+    staging = tree_reuse.read_last_staging(tree, output_dir)
+    if staging is not None:
+        keep_left_staging(plan.options, staging)
 
 
 def _prepare_tree(progress: Progress) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import git_world
 import pytest
 from audit_samples import audit, has
 
 from groundwork.errors import AuditError
+from pin_audit import repositories
 from pin_audit.cells import cells
 from pin_audit.facts import AnyFact, Column, Newest, RecipeCommit, Submodule, TagCommit
 from pin_audit.repositories import Repository
+from pin_audit.request import AuditRequest
 from pin_audit.rows import AuditRow
 from pin_audit.services import Services
 from pin_audit.statuses import Status
@@ -128,3 +133,29 @@ def test_a_commit_that_cannot_be_asked_for_is_not_one_that_is_gone(
     if fault == "the network":
         with pytest.raises(AuditError, match=r"^not in the cache, and --offline"):
             repository.listing(commits[1])
+
+
+@pytest.mark.parametrize("known", [("", "v1"), ("https://a/b", ""), ("", ""), ("https://a/b", "v1")])
+def test_an_audit_needs_upstream_s_repository_and_tag(known: Sequence[str]) -> None:
+    repository, tag = known
+    request = SimpleNamespace(
+        target=SimpleNamespace(package="x", repository=repository, tag=tag),
+        repositories=SimpleNamespace(open=lambda *asked: asked),
+    )
+    if all(known):
+        assert AuditRequest.repository(cast(Any, request)) == cast(Any, known)
+        return
+    with pytest.raises(AuditError, match="names no upstream repository and tag"):
+        AuditRequest.repository(cast(Any, request))
+
+
+def test_a_clone_is_shared_only_for_one_address_and_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git_world.without_settings(monkeypatch)
+    monkeypatch.setattr(repositories.Repository, "update", lambda _: None)
+    opened = repositories.Repositories(Services(tmp_path))
+    asked = [(f"https://github.com/a/{name}", only) for name in "bc" for only in ("", "v1", "v2")]
+    clones = [opened.open(address, only) for address, only in asked]
+    assert len({id(clone) for clone in clones}) == len(asked)
+    assert [opened.open(address, only) for address, only in asked] == clones

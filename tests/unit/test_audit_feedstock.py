@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_samples import asks, pinned, row, vendors
@@ -12,7 +15,7 @@ from small_files import write
 
 from command_line.run_command import Invocation
 from groundwork.errors import AuditError, UsageError
-from megabuild.configs.config import Config
+from megabuild.configs.config import MATRIX_FILE, Config
 from pin_audit import feedstock
 from pin_audit.audit_options import AuditOptions
 from pin_audit.command import Session
@@ -304,3 +307,37 @@ def test_links_of_a_feedstock_are_not_followed(place: str, tmp_path: Path) -> No
     with pytest.raises(AuditError) as refused:
         target(root)
     assert "20228" not in str(refused.value)
+
+
+@pytest.mark.parametrize("others", [(), ("9.0",), ("8.0", "9.0")], ids=str)
+def test_an_audited_list_of_architectures_names_its_platform_if_another_has_its_own(
+    others: Sequence[str], tmp_path: Path
+) -> None:
+    """Of configs of two versions of CUDA, and of none."""
+    write(tmp_path / MATRIX_FILE, "torch_cuda_arch_list:\n  - 8.0\n")
+    configs = []
+    for platform, lists in {"linux-64": ("8.0",), "linux-aarch64": others}.items():
+        for cuda in ("12.9", "13.0"):
+            for archs in lists:
+                variant = {"torch_cuda_arch_list": (archs,)}
+                configs.append(
+                    SimpleNamespace(
+                        name=f"{platform} {cuda} {archs}",
+                        platform=platform,
+                        cuda_version=cuda,
+                        variant=variant,
+                    )
+                )
+    configs.append(SimpleNamespace(name="cpu", platform="linux-64", cuda_version=None, variant={}))
+    target = SimpleNamespace(package="pytorch")
+    request = SimpleNamespace(foreign=False, target=target, root=tmp_path, configs=configs)
+    facts = recipe_pins.read_archs(cast(Any, request)).facts
+    found = {(fact.name, *cast(Any, fact).archs): fact.holds for fact in facts}
+    assert {key[0] for key in found} == {"CUDA 12.9", "CUDA 13.0"}
+    assert len(found) == 2 * len({"8.0", *others})
+    for (_, archs), holds in found.items():
+        having = [one for one in configs if one.variant.get("torch_cuda_arch_list") == (archs,)]
+        having = [one for one in having if (one.cuda_version,) == holds.cuda]
+        assert holds.configs == tuple(one.name for one in having)
+        is_only = not others or {one.platform for one in having} == {"linux-64", "linux-aarch64"}
+        assert holds.platforms == (() if is_only else tuple(sorted({one.platform for one in having})))

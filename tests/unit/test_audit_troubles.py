@@ -6,7 +6,7 @@ import errno
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -279,3 +279,31 @@ def test_only_releases_of_the_known_repositories_are_known(
         repository=package.repository + repository, tag=package.tag.format(version="9.1") + tag, version="9.1"
     )
     assert targets.is_known(cast(Any, asked)) is known
+
+
+@pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_read(
+    failing: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = [SimpleNamespace(name=name, build_platform="", platform="linux-64") for name in "abc"]
+    broken = [configs[number].name for number in failing]
+
+    def render_recipe(config: Any, *_: object, **__: object) -> Any:
+        if config.name in broken:
+            raise ConfigError(f"{config.name} is wrong")
+        sides = ("staging_build", "build", "staging_host", "host", "run", "constraints")
+        return [SimpleNamespace(name="own", skipped=False, **dict.fromkeys(sides, ("own", "x >=1")))]
+
+    monkeypatch.setattr(recipe_pins, "render", render_recipe)
+    monkeypatch.setattr(recipe_pins, "requirement_lines", lambda *_: [])
+    monkeypatch.setattr(recipe_pins, "place", lambda *_: None)
+    services = SimpleNamespace(report=print)
+    request = SimpleNamespace(
+        configs=configs, root=tmp_path, services=services, target=SimpleNamespace(package="own")
+    )
+    troubles: list[str] = []
+    needs = list(recipe_pins._of_recipe(tmp_path, cast(Any, request), troubles))
+    assert troubles == [f"{name} is wrong" for name in broken]
+    assert {(need.config.name, need.name) for need in needs} == {
+        (name, "x") for name in "abc" if name not in broken
+    }

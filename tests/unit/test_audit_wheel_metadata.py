@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_site import (
@@ -38,6 +40,9 @@ from audit_wheels import (
 )
 from small_files import write
 
+from groundwork.errors import AuditError
+from groundwork.network.index import linked
+from groundwork.network.wheel_contents import BROKEN
 from pin_audit.facts import Requirement, SourceOutcome
 from pin_audit.request import AuditRequest
 from pin_audit.sources import wheel_metadata
@@ -144,6 +149,17 @@ def test_what_is_not_the_metadata_is_neither_believed_nor_kept(
 
 
 @pytest.mark.parametrize(
+    ("name", "version", "fits"),
+    [("a", "1.0", True), ("a", "2.0", False), ("b", "1.0", False), ("", "", False)],
+)
+def test_metadata_of_another_wheel_or_version_is_refused(name: str, version: str, fits: bool) -> None:
+    file = cast(Any, linked("https://host/a-1-py3-none-any.whl", {}))
+    content = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: c\nRequires-Python: >=3.10\n"
+    with nullcontext() if fits else pytest.raises(AuditError, match="not the metadata of a 1"):
+        assert wheel_metadata._required(content.encode(), file) == ["python >=3.10", "c"]
+
+
+@pytest.mark.parametrize(
     ("answer", "told"),
     [
         (b"<html><body>Welcome to this hotel. <a href='/login'>Log in</a></body></html>", "not a page"),
@@ -244,3 +260,16 @@ def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tm
     with index(pip, wrong, **{f"{LINUX}.metadata": metadata(*REQUIRES)}):
         outcome = read(request(services(tmp_path)))
     assert (outcome.facts, "sha256" in outcome.trouble, "0" * 12 in outcome.trouble) == ((), True, True)
+
+
+@pytest.mark.parametrize("error", [error("x") for error in BROKEN] + [OSError("x")], ids=repr)
+def test_a_broken_wheel_of_this_machine_fails_its_source_of_the_audit(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(wheel_metadata, "read_local", read)
+    file = linked((tmp_path / "a-1-py3-none-any.whl").as_uri(), {})
+    with pytest.raises(AuditError, match="not a readable wheel: x"):
+        wheel_metadata._metadata(cast(Any, file), cast(Any, None), cast(Any, None))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -359,3 +360,25 @@ def test_fewer_jobs_help_only_if_memory_ran_out_on_the_machine(tmp_path: Path) -
 def test_the_signal_is_named(tmp_path: Path, message: str, line: str, name: str) -> None:
     error = explained(tmp_path, line, message=message, short=False)
     assert f"killed by a signal {name}; memory did not run out" in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "codes"),
+    [
+        (OutcomeKind.BUILD, "Script failed with status 137", [3, 9, 137]),
+        (
+            OutcomeKind.TEST,
+            "x: PyRattlerBuildError: failed to run test: IO Error: Script failed with status 139",
+            [3, 9, 139],
+        ),
+        (OutcomeKind.TEST, "Script failed with status 137", [3, 9]),
+        (OutcomeKind.BUILD, "another error", [3, 9]),
+    ],
+)
+@pytest.mark.parametrize("step", [9, None])
+def test_exit_codes_of_worker_step_and_script_are_facts_about_a_failure(
+    kind: OutcomeKind, message: str, codes: list[int], step: int | None
+) -> None:
+    outcome = SimpleNamespace(returncode=3, kind=kind, message=message)
+    failure = SimpleNamespace(outcome=outcome, _step=SimpleNamespace(exit_code=step))
+    assert Failure._find_exit_codes(cast(Any, failure)) == [3, step or 0, *codes[2:]]

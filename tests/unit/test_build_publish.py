@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from package_files import rot
+from small_files import write
 from stop_at_write import watched
 from tiny import make_package
 
@@ -18,6 +21,7 @@ from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
+from megabuild.run.shelf import Shelf
 from megabuild.store import published
 
 NOTHING: tuple[str, ...] = ()
@@ -254,3 +258,14 @@ def test_records_that_cannot_be_read_are_not_taken_for_none(tmp_path: Path) -> N
     (channel / published.RECORDS).mkdir()
     with pytest.raises(OSError, match="not a file"):
         published.records(channel)
+
+
+@pytest.mark.parametrize("rejected", [(), ("a",), ("c",), ("a", "b", "c")], ids=str)
+def test_all_rejected_packages_and_no_others_are_removed(rejected: Sequence[str], tmp_path: Path) -> None:
+    for name in "abc":
+        write(tmp_path / "out/linux-64" / f"{name}-1-0.conda", "x")
+    shelf = Shelf(tmp_path, cast(Any, None))
+    shelf._rejected.update(f"{name}-1-0.conda" for name in rejected)
+    shelf.drop_rejected()
+    left = {path.name[0] for path in (tmp_path / "out/linux-64").iterdir()}
+    assert left == {*"abc"} - {*rejected}

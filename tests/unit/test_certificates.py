@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_files import write
@@ -135,3 +136,19 @@ def test_an_unknown_certificate_is_refused_with_a_hint(
     assert done.returncode == 1
     assert certificates.is_untrusted(done.stderr)
     assert not certificates.is_untrusted("localhost:1: connection refused")
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+@pytest.mark.parametrize("bundle", [None, Path("/bundle")])
+@pytest.mark.parametrize("folder", ["", "/folder"])
+def test_programs_use_the_system_s_certificates_if_it_has_some(
+    platform: str, bundle: Path | None, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(certificates, "system_bundle", lambda _: bundle)
+    environ = {"SSL_CERT_FILE": "/file", "SSL_CERT_DIR": folder}
+    certificates.share_with_programs(environ)
+    assert (environ.get("UV_SYSTEM_CERTS") == "1") == (
+        platform != "linux" or bundle is not None or bool(folder)
+    )
+    assert (environ["GIT_SSL_CAINFO"], environ.get("GIT_SSL_CAPATH", "")) == ("/file", folder)

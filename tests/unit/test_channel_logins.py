@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 from calling import call
 from channel_server import FAULTS, PASSWORD, TOKEN, USER, served
 from rattler.package_streaming import extract
+from small_files import write
 from tiny import ROOT, Tiny, make_channel, make_package, publish
 from wheel_files import make_wheel
 
@@ -22,10 +25,11 @@ from command_line.run_command import Invocation
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, ProviderError, SwapRefused, UsageError
 from groundwork.machine import machine_platform
+from groundwork.network import channel_logins
 from groundwork.network.channel_logins import Channels, credentials_file, separate_logins
 from groundwork.network.index import Configured
 from groundwork.network.resolver import Target, resolve
-from megabuild.plan import planning
+from megabuild.plan import planning, solving
 from megabuild.providers.conda_forge.provider import CondaForgeProvider
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
@@ -232,3 +236,40 @@ def test_rattlers_own_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("RATTLER_AUTH_FILE", raising=False)
     rattler_client(_separate(["https://a:b@host.example/x"]))
     assert "RATTLER_AUTH_FILE" not in os.environ
+
+
+def test_an_environment_s_channels_are_asked_with_their_logins(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def solved(*words: object, **more: object) -> list[object]:
+        asked.append((words, more))
+        return []
+
+    monkeypatch.setattr(solving, "solved", solved)
+    given = cast(Any, SimpleNamespace(channels=(), logins={"a": "b"}, virtual_packages={"__cuda": "13"}))
+    assert solving.environment(["x"], given, "linux-64", "y") == {}
+    (((specs, channels, platform), more),) = cast(Any, asked)
+    assert (specs, channels.by_priority, channels.logins, platform) == (["x"], (), {"a": "b"}, "linux-64")
+    assert (more["virtual"], more["what"]) == ({"__cuda": "13"}, "y")
+
+
+@pytest.mark.parametrize("end", ["?a=b", "#a", "?a=b#c"])
+def test_a_channel_s_address_has_neither_query_nor_fragment(end: str) -> None:
+    with pytest.raises(UsageError, match=r"no \? and no #"):
+        channel_logins._login_of(f"https://host/channel{end}")
+    assert channel_logins._login_of("https://host/channel").address == "https://host/channel"
+
+
+@pytest.mark.parametrize("named", ["other/.netrc", "", None], ids=str)
+def test_a_login_comes_from_the_netrc_file_that_is_named_or_of_the_user(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for folder in ("home", "other"):
+        write(tmp_path / folder / ".netrc", f"machine a login {folder} password p\n").chmod(0o600)
+    environ = {}
+    if named is not None:
+        environ["NETRC"] = str(tmp_path / named) if named else ""
+    user = "other" if named else "home"
+    assert channel_logins._find_in_netrc("a", environ) == {"BasicHTTP": {"username": user, "password": "p"}}
+    assert channel_logins._find_in_netrc("b", environ) is None

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from calling import call
 from click.testing import CliRunner
 
+from command_line import build
 from command_line.configs import choose
 from command_line.main import COMMANDS, load, megabuild
 from command_line.run_command import Invocation
@@ -21,6 +23,7 @@ from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
 from megabuild.configs.config_file import stamped
 from megabuild.configs.matrix import compared
+from megabuild.configs.provider_name import ProviderName
 
 NAMES = ("linux_64_cpu", "linux_64_cuda130", "osx_64_cpu")
 
@@ -158,3 +161,22 @@ def test_every_program_prints_its_version(name: str, invocation: Invocation, rep
     assert expected is not None
     for words in ((name, "--version"), ("--version",)):
         assert f"version {expected[1]}" in call(invocation, *words).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "selected"),
+    [
+        ((), ["of the provider"]),
+        (("a", "b"), ["b", "a"]),
+        (("a", "x"), ["of the provider"]),
+        (("a*", "b"), ["sorted", "of the provider"]),
+        (("b", "a*"), ["sorted", "of the provider"]),
+    ],
+)
+def test_names_in_full_are_not_filtered_and_one_pattern_sorts(
+    words: Sequence[str], selected: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "available", lambda _: ["b", "a"])
+    monkeypatch.setattr(build, "of_provider", lambda *_: ["of the provider"])
+    monkeypatch.setattr(build, "sort_for_sharing", lambda _, names: ["sorted", *names])
+    assert build._selectable(Path(), ProviderName.DEBIAN, words) == selected

@@ -8,6 +8,8 @@ import re
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -18,6 +20,7 @@ from command_line.progress_display import Screen, moving_lines, named_lines, red
 from groundwork.names import PackageId
 from groundwork.progress import Preparing
 from megabuild.plan.tree_reuse import TreeUse
+from megabuild.run import summary
 from megabuild.run.outlook import Outlook
 from megabuild.run.plan_report import plan_document, plan_lines
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
@@ -238,3 +241,16 @@ def test_the_display_publishes_a_run_that_waits_but_none_that_has_not_begun(tmp_
     found = state_file.read(tmp_path)
     assert found is not None
     assert found.updated == status.record.began + 5.0
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_published_package_has_all_facts_of_its_record(existed: bool, tmp_path: Path) -> None:
+    record = SimpleNamespace(size=3, sha256="4", seconds=5.0, path="linux-64/a.conda", is_tested=True)
+    row: Any = summary._published_row(cast(Any, "a"), cast(Any, record), tmp_path, existed=existed)
+    status = summary.ResultStatus.SKIPPED if existed else summary.ResultStatus.BUILT
+    assert (row.package, row.status, row.size, row.sha256) == ("a", status, 3, "4")
+    assert (row.path, row.seconds, row.tested) == (
+        f"{tmp_path}/linux-64/a.conda",
+        0.0 if existed else 5.0,
+        True,
+    )

@@ -166,6 +166,19 @@ def test_licences_come_from_packages_notices_and_the_system(tmp_path: Path) -> N
     }  # fmt: skip
 
 
+def test_all_licence_texts_that_a_wheel_lacks_are_added_once(tmp_path: Path) -> None:
+    metadata = write(tmp_path / "tree/a-1.dist-info", LICENSE="own")
+    contents = {"a": "own", "b/c": "mit", "d": "bsd", "e": "mit"}
+    folder = write(tmp_path / "texts", **contents)
+    wheel_tree.add_licences(tmp_path / "tree", {name: folder / name for name in contents})
+    added = {
+        path.relative_to(metadata).as_posix(): path.read_text()
+        for path in metadata.rglob("*")
+        if path.is_file()
+    }
+    assert added == {"LICENSE": "own", "licenses/b/c": "mit", "licenses/d": "bsd"}
+
+
 # -------------------------------------------------------------------------------------------------- NVIDIA's wheels
 
 
@@ -192,6 +205,14 @@ def test_nvidias_libraries_become_requirements_of_one_release() -> None:
     with pytest.raises(BuildError, match="libcunew"):
         nvidia.required(["libcunew.so.1"], "13.0", {})
     assert nvidia.required(["libz.so.1"], "12.4", {}) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("soname", "wheel"),
+    [("libcuda.so.1", False), ("libnvidia-ml.so.1", False), ("libcudart.so.13", True), ("libm.so.6", False)],
+)
+def test_libraries_of_the_driver_are_in_no_wheel(soname: str, wheel: bool) -> None:
+    assert nvidia._is_in_a_wheel(soname) is wheel
 
 
 # --------------------------------------------------------------------------------------------------------- the tools

@@ -262,3 +262,16 @@ def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: s
     (copy / CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(stamped(text))
     with pytest.raises(ConfigError, match=complaint):
         load(copy, "linux_64_cpu")
+
+
+def test_each_selector_of_the_matrix_means_the_platforms_that_all_its_words_mean() -> None:
+    of_words = {
+        "linux": {"linux-64", "linux-aarch64"},
+        "osx": {"osx-64", "osx-arm64"},
+        "x86_64": {"linux-64", "osx-64"},
+        "aarch64": {"linux-aarch64"},
+        "arm64": {"osx-arm64"},
+    }
+    for selector, platforms in matrix._SELECTORS.items():
+        assert platforms == set.intersection(*(of_words[word] for word in selector.split(" and "))), selector
+    assert {*of_words, "linux and x86_64"} - {*matrix._SELECTORS} == {"aarch64", "arm64"}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from small_files import write
 from test_configs_matrix import SMITHY
 
 from groundwork.errors import ConfigError
+from megabuild.configs import config_file
 from megabuild.configs.config import Config, available, list_configs, load
 from megabuild.configs.overrides import chosen
 from megabuild.configs.render import render
@@ -124,3 +126,19 @@ def test_a_test_of_python_needs_pip_unless_it_says_otherwise(
     recipe.write_text(f"{RECIPE}tests:\n  - python: {{imports: [taken]{test}}}\n")
     made = config(feedstock, SMITHY + "own_version: ['1']\n")
     assert render(made, recipe)[0].test == needs
+
+
+@pytest.mark.parametrize("beside", ["", *config_file.BESIDE_RECIPE])
+@pytest.mark.parametrize("is_generated", [True, False])
+def test_a_config_of_conda_smithy_has_the_keys_next_to_the_recipe(
+    beside: str, is_generated: bool, tmp_path: Path
+) -> None:
+    text = "a:\n- '1'\n"
+    path = write(tmp_path / "linux_64_.yaml", config_file.stamped(text) if is_generated else text)
+    if beside:
+        write(tmp_path / "recipe" / beside, "a:\n- '2'\nb:\n- '3'\n")
+    found = config_file.read(path, tmp_path / "recipe")
+    wanted = {"a": ("1",)}
+    if beside and not is_generated:
+        wanted["b"] = ("3",)
+    assert {key: found.variant[key] for key in found.variant.keys() & {"a", "b"}} == wanted

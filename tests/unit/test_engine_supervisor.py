@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from groundwork.errors import IsolationError, MegabuildError
 from megabuild.engine import supervisor
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import TESTS, Place, end_strays, run_worker
+from megabuild.engine.worker import LOGINS
 from megabuild.isolation.base import Host
 
 SLEEP = "import time; time.sleep(60)"
@@ -149,3 +151,35 @@ def test_a_worker_that_does_not_end_is_killed(place: Place, monkeypatch: pytest.
         psutil.NoSuchProcess
     ):  # an orphan stays until the first process of the machine takes its end
         assert psutil.Process(int(lines[0])).status() == psutil.STATUS_ZOMBIE
+
+
+class Started(Exception):
+    """Raised in place of the start of a worker."""
+
+
+class NotStarting(Host):
+    """Notes the variables of a worker."""
+
+    def command(self, *_: object, env: Mapping[str, str], **__: object) -> list[str]:
+        raise Started(dict(env))
+
+
+@pytest.mark.parametrize("logins", ["", "channel"])
+def test_a_worker_has_its_packages_its_folder_and_a_marker(logins: str, tmp_path: Path) -> None:
+    """Without byte code, which a build may not write; the next run ends processes with the marker."""
+    place = Place(
+        isolation=NotStarting(), state=tmp_path, state_inside="/state", packages_inside="/packages", python="python",
+        site_inside="/site", mounts=(), logins=logins,
+    )  # fmt: skip
+    job = Job(recipe="a", output_dir="", platform="linux-64", build_platform="linux-64")
+    with pytest.raises(Started) as started:
+        supervisor.run_worker(place, job, on_line=print, on_tick=lambda: None)
+    wanted = {
+        "PYTHONPATH": "/site",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": "/state/tmp",
+        supervisor._MARKER: str(tmp_path),
+    }
+    if logins:
+        wanted[LOGINS] = logins
+    assert started.value.args == (wanted,)

@@ -1,4 +1,4 @@
-"""Source archives from a package index: the right one, or an error and nothing."""
+"""Sources of extensions: archives from a package index, the right one or an error and nothing; copies of checkouts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from audit_site import serving
+from small_files import write
 
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured
@@ -73,3 +74,20 @@ def test_an_archive_that_goes_on_and_on_is_cut_short(
             download([RELEASE], tmp_path / "cache", lambda: served)
         monkeypatch.setattr(fetch_sources, "_LARGEST", len(CONTENT))
         assert download([RELEASE], tmp_path / "cache", lambda: served)
+
+
+def test_all_files_of_a_read_only_checkout_are_copied_and_can_be_written(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("setup.py", "csrc/a.cpp"):
+        write(checkout / name, name).chmod(0o444)
+    (checkout / "link").symlink_to("setup.py")
+    for folder in (checkout / "csrc", checkout):
+        folder.chmod(0o555)
+    copy = fetch_sources._copy_checkout(checkout, tmp_path / "copy")
+    assert {path.relative_to(copy).as_posix() for path in copy.rglob("*")} == {
+        "setup.py", "csrc", "csrc/a.cpp", "link",
+    }  # fmt: skip
+    assert all(path.stat().st_mode & 0o200 for path in (copy, *copy.rglob("*")))
+    assert (checkout / "setup.py").stat().st_mode & 0o777 == 0o444
+    for folder in (checkout, checkout / "csrc"):
+        folder.chmod(0o755)

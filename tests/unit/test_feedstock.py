@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import call
 from small_files import write
 from tiny import provider
 
+from command_line import root as command_root
 from command_line.run_command import Invocation
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
@@ -22,13 +24,14 @@ from megabuild.configs.overrides import use_provider
 from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.render import render
 from megabuild.isolation.engine import Engine
-from megabuild.plan import planning
+from megabuild.plan import planning, tree_reuse
 from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import part_of, parts
 from megabuild.plan.torch_version import with_torch
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment
+from megabuild.run import pytorch
 from megabuild.run.outlook import look_ahead
 from megabuild.run.plan_report import plan_lines, plan_result
 
@@ -73,6 +76,13 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
     assert "conda-recipe-manager" in old.value.remedy
     answer = call(Invocation(log_folder=root), "build", "--root", str(root), "--plan")
     assert answer.exit_code == ConfigError.exit_code
+
+
+def test_a_folder_without_a_recipe_is_no_feedstock(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        command_root.feedstock(tmp_path)
+    write(tmp_path / "recipe" / "recipe.yaml", "")
+    assert command_root.feedstock(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -152,6 +162,24 @@ def test_the_caches_of_two_feedstocks_are_not_shared(make: Make, repository: Pat
     own = replace(one, root=repository, own=True)
     assert len({one.cache_name, other.cache_name, own.cache_name}) == 3
     assert own.cache_name == own.run_name == one.run_name == SINGLE
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("has_dates", [True, False])
+def test_no_program_of_another_feedstock_runs_outside_its_isolation(
+    own: bool, has_dates: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytorch, "staging_sentence", lambda _: "")
+    monkeypatch.setattr(tree_reuse, "prepare_tree", lambda *_: None)
+    ran = tmp_path / "ran"
+    if has_dates:
+        lines = ["import pathlib, types", "def mend(_):", f"    pathlib.Path({str(ran)!r}).touch()"]
+        text = "\n".join([*lines, "    return types.SimpleNamespace(seconds=0)"])
+        write(tmp_path / "recipe/tree_dates.py", text)
+    options = SimpleNamespace(state=tmp_path, recipes=tmp_path / "recipe", own=own)
+    progress = SimpleNamespace(plan=SimpleNamespace(options=options, staging=None), tree=None)
+    pytorch._prepare_tree(cast(Any, progress))
+    assert ran.exists() == (own and has_dates)
 
 
 def test_the_plan_of_another_recipe_speaks_of_no_pytorch(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,25 @@ def test_an_environment_for_which_nothing_can_be_installed_is_refused(
         look(fake_python(tmp_path, f"echo '{json.dumps({**FACTS, **changes})}'"))
 
 
+def test_a_folder_of_packages_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path, _: str) -> None:
+        raise PreflightError(str(folder))
+
+    monkeypatch.setattr(user_environment, "writable", refuse)
+    settings = SimpleNamespace(is_on=lambda _: False)
+    environment = SimpleNamespace(
+        pip_settings=lambda: settings,
+        managed=False,
+        prefix=tmp_path,
+        base_prefix=Path("/"),
+        site=tmp_path / "site",
+    )
+    with pytest.raises(PreflightError, match=r"/site$"):
+        user_environment.UserEnvironment.check_writable(cast(Any, environment))
+
+
 def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
     assert environment(devices=("8.9",)).archs(("9.0",)) == ("9.0",)
     assert environment(devices=("8.9",)).archs(()) == ("8.9",)

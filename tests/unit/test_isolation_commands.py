@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -344,3 +345,14 @@ def test_bubblewrap_for_a_user_has_a_terminal_of_script_or_none(programs: Path) 
 def test_the_host_for_a_user_has_the_users_terminal() -> None:
     (line,) = Host().interactive(["bash", "-c", "a b"], mounts=(), cwd="/opt", name="enter")
     assert shlex.split(line)[-4:] == ["/opt", "bash", "-c", "a b"]
+
+
+@pytest.mark.parametrize("made_here", ["", "run make-image.sh"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_image_of_this_machine_must_exist_and_others_are_pulled(made_here: str, is_there: bool) -> None:
+    container = Container(engine=Engine.DOCKER, image="i", made_here=made_here)
+    answer = SimpleNamespace(returncode=0 if is_there else 1)
+    vars(container).update(_rootless=False, _ask=lambda *_: answer)
+    is_missing = bool(made_here) and not is_there
+    with pytest.raises(IsolationError, match="image i not found") if is_missing else nullcontext():
+        container.check()

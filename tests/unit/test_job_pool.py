@@ -12,12 +12,16 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from stop_at_write import Stopped
 
+from command_line import running
 from groundwork import job_pool
 from groundwork.job_pool import JobPool, PoolBudget, PoolMember, jobserver
+from megabuild.configs.provider_name import ProviderName
 
 
 @pytest.fixture
@@ -327,3 +331,11 @@ def test_ninjas_of_several_builds_keep_to_the_number(tmp_path: Path) -> None:
             pool.balance()
             time.sleep(0.01)
     assert 3 < most <= 5
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("provider", ProviderName)
+def test_only_own_scripts_outside_debian_share_a_jobserver(own: bool, provider: ProviderName) -> None:
+    options = SimpleNamespace(own=own, config=SimpleNamespace(provider=provider))
+    is_shared = own and provider is not ProviderName.DEBIAN
+    assert running._knows_no_jobserver(cast(Any, options)) is not is_shared

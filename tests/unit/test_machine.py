@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from small_files import write
 
@@ -18,6 +19,7 @@ from groundwork.machine import (
     MemoryWatch,
     committable,
     is_full,
+    is_running,
     kernel_kills,
     lacked_memory,
     lacked_space,
@@ -233,3 +235,24 @@ def test_a_disk_is_full_if_it_counts_and_has_almost_nothing_left(
     )
     monkeypatch.setattr("groundwork.machine.os.statvfs", lambda folder: answer)
     assert is_full(Path("/")) == full
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"),
+    [
+        (psutil.NoSuchProcess(1), False),
+        (psutil.ZombieProcess(1), False),
+        (psutil.AccessDenied(1), True),
+        (ValueError(), False),
+        (OverflowError(), False),
+    ],
+    ids=repr,
+)
+def test_a_process_that_cannot_be_inspected_runs_only_if_it_is_another_user_s(
+    error: Exception, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(_: int) -> None:
+        raise error
+
+    monkeypatch.setattr("groundwork.machine.psutil.Process", ask)
+    assert is_running(1, 0.0) is runs

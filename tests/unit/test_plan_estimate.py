@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from small_files import write
 
+from groundwork.jobs import bytes_per_compile
 from groundwork.machine import measure
 from megabuild.configs.config import load
 from megabuild.configs.render import render
@@ -16,11 +20,11 @@ from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.last_run import NO_RUNS, LastRuns, RunCosts, RunKind, keep_last_runs, read_last_runs
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Plan, PlanItem, Task
+from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.run.build_output import Parser
-from megabuild.run.estimate import GB, Estimate, estimate
+from megabuild.run.estimate import GB, Estimate, _memory_needs, _tests_hours, estimate
 from megabuild.run.measure_run import measure_run
 from megabuild.run.progress import Progress
 
@@ -244,3 +248,25 @@ def test_extensions_for_cuda_need_more_disk(repository: Path, tmp_path: Path) ->
 def test_only_a_config_for_cuda_pretends_a_gpu(repository: Path) -> None:
     assert virtual_gpu(load(repository, "linux_64_cpu")) == {}
     assert virtual_gpu(load(repository, "linux_64_cuda130")) == {"__cuda": "13.0"}
+
+
+@pytest.mark.parametrize("compiled", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
+def test_one_extension_that_is_compiled_sets_the_memory_of_a_compile(compiled: Sequence[int]) -> None:
+    tasks = []
+    for number in range(3):
+        tasks.append(SimpleNamespace(method=Method.COMPILE if number in compiled else Method.NOTHING))
+    needs = _memory_needs(cast(Any, SimpleNamespace(has_cuda=True)), None, cast(Any, tasks))
+    assert needs.ordinary == (bytes_per_compile(cuda=True) if compiled else 0)
+
+
+@pytest.mark.parametrize("pythons", [(), ("3.12",), ("3.12", "3.13", "3.14")], ids=len)
+@pytest.mark.parametrize("untested", ["", "asked for"])
+def test_the_tests_of_all_pythons_take_their_time(
+    pythons: Sequence[str], untested: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = [SimpleNamespace(python=python) for python in pythons]
+    monkeypatch.setattr("megabuild.run.estimate.upstream_tests.tests_of", lambda _: tests)
+    progress = SimpleNamespace(plan=SimpleNamespace(untested=untested, base_python="3.13"), missing=())
+    figures = SimpleNamespace(tests_hours=2.0, one_python_tests_hours=5.0)
+    hours = 0.0 if untested else 2.0 * len(pythons) + 5.0 * ("3.13" in pythons)
+    assert _tests_hours(cast(Any, progress), cast(Any, figures)) == hours

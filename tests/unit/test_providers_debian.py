@@ -15,6 +15,7 @@ from groundwork.errors import ProviderError
 from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.providers.debian import cuda, libraries, root
+from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Pending, ProviderRequest
 from megabuild.providers.local import interpreters
 from megabuild.providers.select import choose_provider
@@ -108,3 +109,11 @@ def test_a_config_that_another_processor_compiles_is_refused(tmp_path: Path, rep
     request = ProviderRequest(config=native, planned=[], cache=tmp_path, report=lambda _: None)
     with pytest.raises(ProviderError, match="built on linux-aarch64 only; this machine is linux-64"):
         choose_provider(request).survey()
+
+
+@pytest.mark.parametrize(("release", "version"), [("13.1", "13.1"), ("13", "13"), ("trixie/sid", "0")])
+def test_libraries_of_debian_have_its_release_as_their_version(
+    release: str, version: str, tmp_path: Path
+) -> None:
+    made = libraries.package(DebianRoot(path=tmp_path, fingerprint="x", release=release), "2.41", "linux-64")
+    assert made.version == version

@@ -11,7 +11,8 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_site import Site, serving
@@ -257,6 +258,32 @@ def test_a_plan_of_nvidias_packages_needs_no_wheel(site: Site, tmp_path: Path) -
     planned = keys()
     link(tmp_path / "index" / name, wheel.path(tmp_path))
     assert keys() == planned
+
+
+@pytest.mark.parametrize("asked", [("numpy",), ("ninja",), ("numpy-base",), ("numpy", "ninja"), ("x",), ()])
+def test_wheels_are_resolved_for_packages_tools_and_companions(
+    asked: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved: list[list[str]] = []
+
+    def resolve(projects: list[str], *_: object, **__: object) -> None:
+        resolved.append(projects)
+
+    monkeypatch.setattr(local_channel.lock, "resolve", resolve)  # type: ignore[attr-defined]
+    monkeypatch.setattr(local_channel.lock, "wheels_of", lambda _: [])  # type: ignore[attr-defined]
+    monkeypatch.setattr(local_channel.download, "download", lambda *_, **__: None)  # type: ignore[attr-defined]
+    for name in ("packages", "other_names"):
+        monkeypatch.setattr(local_channel.wheel_to_conda, name, lambda *_: [])  # type: ignore[attr-defined]
+    catalogue = SimpleNamespace(
+        wheels={"numpy"}, tools={"ninja"}, companions={"numpy-base": "numpy"}, pypi_name=lambda name: name
+    )
+    local_channel._describe_wheels(
+        cast(Any, SimpleNamespace(cache=tmp_path, report=print)),
+        cast(Any, SimpleNamespace(interpreters={"3.12": None, "3.13": None}, platform="linux-64")),
+        dict.fromkeys(asked, ()), cast(Any, catalogue), (),
+    )  # fmt: skip
+    projects = sorted({"numpy-base": "numpy"}.get(name, name) for name in asked if name != "x")
+    assert [sorted(one) for one in resolved] == ([projects] * 2 if projects else [])
 
 
 # ------------------------------------------------------------------------------------------- PyTorch's own index

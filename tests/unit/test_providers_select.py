@@ -191,3 +191,12 @@ def test_a_config_of_an_unknown_provider_is_refused(repository: Path, tmp_path: 
 
 def test_each_provider_has_a_class() -> None:
     assert PROVIDERS.keys() == set(ProviderName)
+
+
+def test_each_provider_has_its_engines() -> None:
+    assert {name: set(provider.engines) for name, provider in PROVIDERS.items()} == {
+        ProviderName.CONDA_FORGE: {Engine.DOCKER, Engine.PODMAN},
+        ProviderName.DEBIAN: {Engine.BUBBLEWRAP},
+        ProviderName.LOCAL: {Engine.BUBBLEWRAP},
+        ProviderName.WHEEL: {Engine.HOST},
+    }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from packaging.specifiers import SpecifierSet
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
 from megabuild.providers import specs
+from megabuild.providers.local import placeholder_packages
 from megabuild.providers.local.placeholder_packages import examples
 
 
@@ -86,3 +89,15 @@ def test_an_example_satisfies_everything_asked(asked: list[str]) -> None:
 def test_contradictory_requirements_get_a_package_each() -> None:
     found = examples(_specs("x 1.*", "x 2.*", "x >=1"), "x", "t")
     assert [one.version.split(".")[0] for one in found] == ["1", "2"]
+
+
+@pytest.mark.parametrize("clause", [">>1", "", "1=2"])
+def test_a_clause_that_pip_does_not_know_is_refused(clause: str) -> None:
+    with pytest.raises(ProviderError, match="no equivalent for pip"):
+        specs._pip_clause(clause)
+
+
+@pytest.mark.parametrize("texts", [("x >2,<1",), ("x", "x >2,<1"), ("x >2,<1", "x")])
+def test_a_requirement_that_no_version_satisfies_is_refused(texts: Sequence[str]) -> None:
+    with pytest.raises(ProviderError, match="no version satisfies"):
+        placeholder_packages.examples([MatchSpec(text) for text in texts], "x", "0")

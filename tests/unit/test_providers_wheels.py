@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 
-from groundwork.errors import IntegrityError
+from groundwork.errors import IntegrityError, ProviderError
 from megabuild.configs.config import load
 from megabuild.configs.render import render
 from megabuild.providers import catalogue, provider
@@ -361,3 +362,16 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     (script,) = (tmp_path / "activation/etc/conda/activate.d").iterdir()
     assert script.name > "activate-gxx_linux-64.sh"  # $CXX is set by then
     assert "-ccbin=${CXX}" in script.read_text()
+
+
+@pytest.mark.parametrize("needed", [(), ("3.12",), ("3.13",), ("3.12", "3.13")], ids=str)
+@pytest.mark.parametrize("silent", [(), ("3.12",), ("3.12", "3.13")], ids=str)
+def test_a_needed_python_is_not_left_out_because_no_index_answered(
+    needed: Sequence[str], silent: Sequence[str]
+) -> None:
+    missing = {}
+    for python in ("3.12", "3.13"):
+        missing[python] = torch.NoWheel(reason="x", is_known=python not in silent)
+    is_unknown = bool({*silent} & ({*needed} or {*silent}))
+    with pytest.raises(ProviderError) if is_unknown else nullcontext():
+        torch._check_answered(cast(Any, SimpleNamespace(name="a")), missing, needed)

@@ -15,6 +15,7 @@ from sizes_files import GPU_CODE, elf
 from slim_world import SITE, install
 from small_files import write
 
+from gpu_tools import contents
 from gpu_tools.contents import BACKUP, scan
 from gpu_tools.file_lists import correct_list
 from gpu_tools.sizes import installed
@@ -200,3 +201,16 @@ def test_what_is_not_counted_is_remarked(venv: Path) -> None:
     assert sizes.installed - named(sizes, "linked").installed == before
     kept, linked = sizes.remarks
     assert (BACKUP in kept, " 2 links" in linked) == (True, True)
+
+
+@pytest.mark.parametrize("is_base", [True, False])
+def test_only_a_base_environment_leaves_out_other_environments_and_the_cache(
+    is_base: bool, tmp_path: Path
+) -> None:
+    for name in ("pkgs/a", "envs/b", "lib/pkgs/c"):
+        write(tmp_path / name, "x")
+    if is_base:
+        write(tmp_path / "conda-meta/d", "x")
+    files = {path for path in contents._walk(tmp_path, print) if (tmp_path / path).is_file()}
+    names = {Path(path).relative_to(tmp_path).as_posix() for path in files}
+    assert names == ({"lib/pkgs/c", "conda-meta/d"} if is_base else {"pkgs/a", "envs/b", "lib/pkgs/c"})

@@ -6,7 +6,8 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_site import serving
@@ -16,9 +17,11 @@ from wheel_files import make_wheel
 from command_line.run_command import Invocation
 from gpu_tools.sizes import uninstalled
 from gpu_tools.sizes.uninstalled import parse_requirements
-from groundwork.errors import UsageError
+from groundwork.errors import ProviderError, UsageError
 from groundwork.network import resolver
+from groundwork.network.client import NO_PARTS, NetworkError
 from groundwork.network.index import Configured
+from groundwork.network.wheel_contents import BROKEN
 
 TAG = "cp312-cp312-manylinux_2_28_x86_64"
 
@@ -128,3 +131,37 @@ def test_a_wheel_that_breaks_after_it_was_chosen_is_named(
     assert done.exit_code == 5
     assert f"error: {wheel.name}: broken wheel: {reason}" in done.stderr
     assert done.stderr.splitlines()[-1] == "hint: check the file on pip's index"
+
+
+@pytest.mark.parametrize("error", [error("x") for error in BROKEN] + [OSError("x")], ids=repr)
+def test_a_broken_wheel_is_named_whatever_breaks_in_it(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(uninstalled, "_read_content", read)
+    file = cast(Any, SimpleNamespace(name="a.whl"))
+    with pytest.raises(ProviderError, match=r"a\.whl: broken wheel: x"):
+        uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=[])
+
+
+@pytest.mark.parametrize("status", [*NO_PARTS, 404, 500, 0])
+@pytest.mark.parametrize("has_metadata", [True, False])
+def test_only_a_server_without_parts_leaves_a_wheel_unmeasured(
+    status: int, has_metadata: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object) -> None:
+        raise NetworkError("x", status=status)
+
+    monkeypatch.setattr(uninstalled, "_read_content", read)
+    monkeypatch.setattr(uninstalled, "metadata_beside", lambda *_: b"Name: a\nDescription: \xff")
+    file = cast(Any, SimpleNamespace(name="a.whl", metadata=has_metadata))
+    remarks: list[str] = []
+    if status not in NO_PARTS:
+        with pytest.raises(NetworkError):
+            uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=remarks)
+        return
+    found = uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=remarks)
+    assert (found.download, found.metadata.startswith("Name: a")) == (None, has_metadata)
+    assert remarks == ["a.whl: not measured: its server sends whole files only"]

@@ -7,9 +7,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -18,6 +19,7 @@ from slim_world import SITE, install, library, tree, venv
 
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
+from gpu_tools.slim import features, users
 from gpu_tools.slim.find_files import Survey, find_other_assembler
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
@@ -280,3 +282,58 @@ def test_a_record_keeps_the_ends_of_its_lines(tmp_path: Path, invocation: Invoca
     lines = before.splitlines(keepends=True)
     assert crlf.read_bytes() == b"".join(line for line in lines if b"libx.a" not in line)
     assert os.fsencode("\r\n") in crlf.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("required", "known"),
+    [
+        (("nvidia-cublas", "numpy"), False),
+        (("numpy", "nvidia-cublas"), False),
+        (("numpy",), True),
+        ((), True),
+    ],
+)
+def test_a_package_that_requires_one_of_nvidia_s_may_need_a_gpu(required: Sequence[str], known: bool) -> None:
+    lists = [
+        SimpleNamespace(owner="own", required_names=required),
+        SimpleNamespace(owner="b", required_names=()),
+    ]
+    found = features.find_unknown(cast(Any, SimpleNamespace(lists=lists)), ["code"])
+    assert found == (("code",) if known else ("code", "own"))
+
+
+@pytest.mark.parametrize(
+    "name", ["torch", "libtorch", "cupy-cuda12", "vllm", "jaxlib", "torchvision", "tf-nightly"]
+)
+def test_needs_of_packages_of_each_feature_are_known(name: str) -> None:
+    assert features.is_known(name)
+    assert not features.is_known(f"my-{name}")
+
+
+@pytest.mark.parametrize(
+    ("owner", "content", "is_found"),
+    [
+        ("numba", b"load('libnvvm.so.4')", True),
+        ("numba", b"libnvvm", False),
+        ("numba", b"libcufft.so", False),
+        (users._CATALOGUE, b"libnvvm.so", False),
+        ("nvidia-cuda-nvcc", b"libnvvm.so", False),
+    ],
+)
+def test_a_library_is_used_if_a_file_outside_of_nvidia_s_packages_names_it(
+    owner: str, content: bytes, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [SimpleNamespace(owner="a", content=b"x"), SimpleNamespace(owner=owner, content=content)]
+    monkeypatch.setattr(users, "_read_python", lambda _: files)
+    assert users._find_in_python(cast(Any, None), ["libnvrtc", "libnvvm"]) == (
+        {"libnvvm"} if is_found else set()
+    )
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_each_package_that_requires_a_compiler_is_a_user(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "_find_importers", lambda *_: {})
+    lists = [SimpleNamespace(owner=name, required_names=("numpy",)) for name in ("a", "b", "c")]
+    lists[place].required_names = ("numpy", "nvidia-cuda-nvcc", "z")
+    contents = SimpleNamespace(lists=lists, owners={})
+    assert users.find_compiler_users(cast(Any, contents)) == {lists[place].owner: True}

@@ -14,11 +14,13 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import exit_code as call
 from slim_world import HOSTILE, SITE, environment, install, tree, wrong_in_records
+from small_files import write
 from stop_at_write import every_stop, watched
 
 from command_line.run_command import Invocation
@@ -530,3 +532,13 @@ def test_a_file_that_cannot_be_replaced_leaves_the_environment_as_it_was(
     assert slim("--apply", "--no-check") == code
     assert len(moved) > after
     assert without_backup(env) == before
+
+
+def test_a_backup_has_the_modes_of_the_folders_of_all_touched_files(tmp_path: Path) -> None:
+    for name in ("a/b/x", "a/y", "c/z"):
+        write(tmp_path / name, "x")
+    (tmp_path / "c").chmod(0o750)
+    touched = [SimpleNamespace(path=name) for name in ("a/b/x", "a/y", "c/z")]
+    folders = backup.Backup._list_folders(cast(Any, SimpleNamespace(_root=tmp_path)), cast(Any, touched))
+    assert [folder.path for folder in folders] == [".", "a", "a/b", "c"]
+    assert folders[-1].mode == 0o750

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from calling import call
 from msgspec import structs
+from small_files import write
 
 from command_line import status
 from command_line.run_command import Invocation
@@ -305,3 +306,9 @@ def test_a_record_that_cannot_be_read_is_told_with_the_reason(
     result = status_result([read], 1.0)
     assert "state.json: Permission denied" in result.lines[-1]
     assert shown(result)["untested"] is None
+
+
+@pytest.mark.parametrize("place", ["missing", "missing/folder", "file/below"])
+def test_a_folder_without_runs_has_no_record(place: str, tmp_path: Path) -> None:
+    write(tmp_path / "file", "x")
+    assert state_file.read(tmp_path / place) is None

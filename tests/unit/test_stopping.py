@@ -1,4 +1,5 @@
-"""A signal is an interruption; code that explains errors must not report it as an error."""
+"""A signal is an interruption; code that explains errors must not report it as an error. A task ends
+at its next step."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ import socket
 import threading
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import pytest
@@ -25,6 +28,7 @@ from megabuild.plan import solving
 from megabuild.providers.command import each
 from megabuild.providers.environment import Environment
 from megabuild.providers.local.package import LocalPackage, build
+from megabuild.run import attempt, graph
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 
@@ -140,3 +144,39 @@ def test_a_signal_while_a_package_is_packed_leaves_no_files(
         build(package, tmp_path)
     assert not any(zipfile.is_zipfile(path) for path in tmp_path.rglob("*.conda"))
     assert not list(elsewhere.iterdir())
+
+
+def test_a_task_that_is_to_end_ends_at_its_next_step() -> None:
+    stop = threading.Event()
+    task = cast(Any, SimpleNamespace(_stop=stop, name="a"))
+    attempt.Attempt.halt(task)
+    stop.set()
+    with pytest.raises(graph.Stopped):
+        attempt.Attempt.halt(task)
+
+
+def test_a_worker_of_a_task_that_is_to_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks: list[str] = []
+
+    def run_worker(*_: object, on_tick: Callable[[], None], **__: object) -> None:
+        on_tick()
+        ticks.append("went on")
+        task._stop.set()
+        on_tick()
+
+    monkeypatch.setattr(attempt, "remove_programs", lambda _: None)
+    monkeypatch.setattr(attempt, "run_worker", run_worker)
+    task = object.__new__(attempt.Attempt)
+    watch = SimpleNamespace(tick=lambda: ticks.append("tick"))
+    vars(task).update(
+        state=tmp_path,
+        name="a",
+        _stop=threading.Event(),
+        _compiling=False,
+        _memory=watch,
+        _steps=lambda _: [],
+        _log=print,
+    )
+    with pytest.raises(graph.Stopped):
+        task.follow(cast(Any, None), cast(Any, None))
+    assert ticks == ["tick", "went on", "tick"]

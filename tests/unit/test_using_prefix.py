@@ -19,7 +19,9 @@ from command_line.run_command import Invocation
 from groundwork.channel import Channel
 from groundwork.errors import BusyError, ConfigError, PreflightError, ProviderError, UsageError
 from groundwork.machine import machine_platform
+from groundwork.network.channel_logins import Channels
 from megabuild import environments
+from megabuild.plan import solving
 from megabuild.store import published
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="packages of linux-64")
@@ -226,3 +228,10 @@ def test_an_error_of_the_system_is_no_fault_of_a_package(
     monkeypatch.setattr(environments, "install_records", fail)
     with pytest.raises(OSError, match="read-only"):
         make(tmp_path / "env", output, "greeting")
+
+
+def test_a_requirement_that_cannot_be_parsed_is_a_wrong_use() -> None:
+    channels = Channels(by_priority=())
+    with pytest.raises(UsageError, match=r"^y: .*") as raised:
+        solving.solved(["x >>3"], channels, "linux-64", virtual={}, what="y", remedy="")
+    assert raised.value.remedy == "correct the requirements: x >>3"

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_files import program, shared_library
 
-from gpu_tools.verify import gpu
+from gpu_tools.verify import gpu, gpu_probe
 from groundwork.errors import UnknownError
 
 
@@ -86,3 +87,17 @@ def test_a_driver_that_ends_its_process_is_an_error_with_words(
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     with pytest.raises(UnknownError, match=rf"\({signal}\) while loading libcuda\.so\.1"):
         gpu.replace_native("native")
+
+
+def test_each_gpu_that_torch_uses_is_listed() -> None:
+    gpus = ["a", "b", "c"]
+    cuda = SimpleNamespace(
+        device_count=lambda: len(gpus),
+        get_device_capability=lambda index: (8 + index, index),
+        get_device_name=gpus.__getitem__,
+    )
+    assert gpu_probe.devices(SimpleNamespace(cuda=cuda)) == [
+        {"name": "a", "arch": "sm_80"},
+        {"name": "b", "arch": "sm_91"},
+        {"name": "c", "arch": "sm_102"},
+    ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +13,7 @@ from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
 from cuda_code.judge import Wanted, judge, judge_archs
 from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts, NamedPython
+from gpu_tools.verify import judge_fit
 
 PLAIN = LibraryFacts(
     path="", needed=("libc10.so",), units=(), cuda_runtime=None, says_not_compiled=False,
@@ -129,3 +132,21 @@ def test_code_for_an_architecture_is_its_own_or_one_that_it_runs(
 ) -> None:
     found = judge_archs(facts, replace(Wanted(archs=archs), **changes))  # type: ignore[arg-type]
     assert (bool(found.reason), bool(found.note)) == (fault, note)
+
+
+@pytest.mark.parametrize("wanted", [None, True, False])
+@pytest.mark.parametrize("found", [None, "cpu", "13.0"])
+def test_torch_is_wrong_only_if_its_cuda_is_known_and_another_is_asked_for(
+    wanted: bool | None, found: str | None
+) -> None:
+    module = SimpleNamespace(
+        names=(),
+        target=SimpleNamespace(cuda=found),
+        wants_cuda=wanted,
+        asked=SimpleNamespace(cuda_version=""),
+    )
+    judged = judge_fit._judge_torch_part(
+        cast(Any, module), cast(Any, SimpleNamespace(path="libtorch_cpu.so"))
+    )
+    is_wrong = None not in (wanted, found) and wanted != (found != "cpu")
+    assert (judged is not None) == is_wrong

@@ -175,3 +175,10 @@ def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         archive.writestr("torch_scatter/__init__.py", "")
     with pytest.raises(IntegrityError, match="dist-info"), open_subject(wheel):
         pass
+
+
+@pytest.mark.parametrize("folder", ["torch/include", "torch/include/torch/csrc/api/include", "include"])
+def test_headers_of_torch_are_found_in_each_of_its_folders(folder: str, tmp_path: Path) -> None:
+    write(tmp_path / folder / "c10/x.h", "\nTORCH_INTERNAL_ASSERT(a);\n")
+    torch = InstalledTorch(package=tmp_path / "torch", prefix=tmp_path, version="2.1.2", cuda=None)
+    assert torch.denies(frozenset({("c10/x.h", 2), ("c10/x.h", 1), ("c10/y.h", 1)})) == ["c10/x.h:1"]

@@ -10,6 +10,7 @@ import pytest
 from small_files import shared_library, write
 
 from gpu_tools.site_packages import find_import_folders
+from gpu_tools.verify import inspected_environment
 from gpu_tools.verify.check import LibraryVerdict, verify
 
 SITE = "lib/python3.12/site-packages"
@@ -144,3 +145,11 @@ def test_lines_that_are_no_folders_name_none(site: Path) -> None:
     (site / "x.pth").write_text("import os; os.remove('x')\n#/usr\n/nowhere\n\n")
     (site / "y.pth").write_bytes(b"\xff\xfe\0")
     assert find_import_folders(site) == []
+
+
+def test_all_libraries_of_editable_installations_are_read(tmp_path: Path) -> None:
+    folders = [tmp_path / "b", tmp_path / "a"]
+    wanted = {write(folder / "torch_scatter" / f"_{name}_cpu.so", "x") for folder in folders for name in "cd"}
+    found = object.__new__(inspected_environment._Environment)
+    vars(found).update(_prefix=tmp_path, _site=tmp_path / "site", _elsewhere=folders, _user_libraries=[])
+    assert {*found.find_libraries()["torch_scatter"].values()} == wanted

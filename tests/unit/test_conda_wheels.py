@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from small_files import program
+from tiny import make_package
 from wheel_files import make_wheel
 
 from conda_wheels import built, licences, make_wheels, nvidia, simple_index, tools, wheel_tree
@@ -98,6 +99,17 @@ def test_a_wheel_brings_the_headers_that_extensions_include(tmp_path: Path) -> N
     assert {path.relative_to(include).as_posix() for path in include.rglob("*.h")} == names
 
 
+def test_a_wheel_has_a_module_that_is_one_file(tmp_path: Path) -> None:
+    names = {"single.py", "package/__init__.py"}
+    site = "lib/python3.12/site-packages"
+    path = make_package(tmp_path, "x", "1", "0", {f"{site}/{name}": "" for name in names})
+    build: Any = SimpleNamespace(folder=tmp_path, built=replace(BUILT, path=path))
+    contents = make_wheels._WheelBuild._package(build)
+    wheel_tree.lay_out(contents.prefix, contents.paths, tmp_path / "tree")
+    made = {file.relative_to(tmp_path / "tree").as_posix() for file in (tmp_path / "tree").rglob("*.py")}
+    assert made == names
+
+
 # --------------------------------------------------------------------------------------------------------- the index
 
 
@@ -177,6 +189,23 @@ def test_all_licence_texts_that_a_wheel_lacks_are_added_once(tmp_path: Path) -> 
         if path.is_file()
     }
     assert added == {"LICENSE": "own", "licenses/b/c": "mit", "licenses/d": "bsd"}
+
+
+def test_a_wheel_of_torch_has_the_licences_of_the_packages_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = {}
+    for name in ("libtorch", "pytorch", "fmt", "zlib"):
+        write(tmp_path / name, info__licenses__LICENSE=name)
+        records[name] = {"extracted_package_dir": str(tmp_path / name), "files": []}
+    monkeypatch.setattr(make_wheels.environments, "solve", lambda *_, **__: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(make_wheels.environments, "create", lambda *_, **__: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(licences, "installed", lambda _: records)
+    build: Any = SimpleNamespace(
+        folder=tmp_path, built=BUILT, channel=tmp_path, request=SimpleNamespace(cache=tmp_path), report=print
+    )
+    contents = make_wheels._WheelBuild._environment(build)
+    assert {*contents.texts} == {"libtorch/LICENSE", "pytorch/LICENSE", "fmt/LICENSE"}
 
 
 # -------------------------------------------------------------------------------------------------- NVIDIA's wheels
@@ -377,3 +406,23 @@ def test_wheels_of_packages_that_are_published_no_longer_go(
     assert make_wheels._still_published([kept, gone], tmp_path, tmp_path) == {
         kept: tmp_path / simple_index.SIMPLE / kept.place
     }
+
+
+@pytest.mark.parametrize("is_needed", [True, False])
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_wheel_of_torch_has_openmp_next_to_its_libraries_if_they_need_it(
+    is_needed: bool, is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vendored by auditwheel it would have another name: a process that loads another copy would have two."""
+    openmp = wheel_tree.OPENMP
+    libraries = tmp_path / "tree" / wheel_tree.LIBRARIES
+    libraries.mkdir(parents=True)
+    monkeypatch.setattr(wheel_tree, "needed", lambda _: {openmp} if is_needed else set())
+    if is_installed:
+        write(tmp_path / "env/lib", **{openmp: ELF})
+    build: Any = SimpleNamespace(root=None, built=BUILT)
+    contents: Any = SimpleNamespace(prefix=tmp_path / "env", records={})
+    linking = make_wheels._WheelBuild._link_torch(build, contents, tmp_path / "tree")
+    is_brought = is_needed and is_installed
+    assert [path.name for path in libraries.iterdir()] == ([openmp] if is_brought else [])
+    assert (openmp in linking.without) == is_brought

@@ -1,13 +1,15 @@
-"""The Debian root: what it will be made of, asking before installing, and choosing libraries."""
+"""The Debian root: what it will be made of, asking before installing, and choosing libraries, CUDA's among them."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_files import shared_library, write
+from small_files import program, shared_library, write
 from stop_at_write import unflushed, watched
 
 from cuda_code.elf_file import opened
@@ -18,6 +20,7 @@ from megabuild.providers.debian import cuda, libraries, root
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Pending, ProviderRequest
 from megabuild.providers.local import interpreters
+from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.select import choose_provider
 
 
@@ -65,6 +68,58 @@ def test_a_root_with_another_toolkit_is_refused(
     debian = root.DebianRoot(path=tmp_path, fingerprint="", release="13")
     with pytest.raises(ProviderError, match=r"12\.4"):
         cuda.packages(debian, {}, "12.4", "linux-64")
+
+
+def cuda_packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, LocalPackage]:
+    """Return the packages of a root with two libraries of CUDA 12.4, by name."""
+    installed = {}
+    for name, version in {
+        "nvidia-cuda-toolkit": "12.4.131~12.4.1-2", "libcusparse12": "12.3.1.170~12.4.1-2",
+        "libnvjitlink12": "12.4.127~12.4.1-2",
+    }.items():  # fmt: skip
+        installed[name] = libraries.InstalledPackage(version=version, priority="optional", depends="")
+    available = {
+        "libcusparse.so.12": libraries.LibraryFile(folder / "libcusparse.so.12", "libcusparse12"),
+        "libnvJitLink.so.12": libraries.LibraryFile(folder / "libnvJitLink.so.12", "libnvjitlink12"),
+    }
+    needed: dict[str, set[str]] = {"libcusparse.so.12": {"libnvJitLink.so.12"}, "libnvJitLink.so.12": set()}
+    contents = libraries.Libraries(available=available, needed=needed, installed=installed)
+    monkeypatch.setattr(libraries, "read", lambda _: contents)
+    monkeypatch.setattr(libraries, "select", lambda *_: {})
+    table = {
+        "libcusparse": ("libcusparse-dev", "libcusparse12"),
+        "libnvjitlink": ("libnvjitlink-dev", "libnvjitlink12"),
+    }
+    debian = root.DebianRoot(path=folder, fingerprint="", release="13")
+    return {package.name: package for package in cuda.packages(debian, table, "12.4", "linux-64")}
+
+
+def test_each_library_of_cuda_has_a_package_and_one_for_development(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = cuda_packages(tmp_path, monkeypatch)
+    versions = {"libcusparse": "12.3.1.170", "libnvjitlink": "12.4.127"}
+    assert {name: packages[name].version for name in versions} == versions
+    for name, version in versions.items():
+        development = packages[f"{name}-dev"]
+        assert development.depends == (f"{name} =={version}",)
+        assert development.run_exports == {"weak": (f"{name} >={version},<13.0a0",)}
+    assert packages["libcusparse"].depends == ("cuda-version 12.4.*", "libnvjitlink")
+    assert packages["libnvjitlink"].depends == ("cuda-version 12.4.*",)
+
+
+def test_the_activated_nvcc_is_debian_s_with_the_compiler_that_it_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda_packages(tmp_path, monkeypatch)["cuda-nvcc_linux-64"].fill(tmp_path)
+    (script,) = tmp_path.glob("etc/conda/activate.d/*.sh")
+    names = ("CUDACXX", "CUDAHOSTCXX", "CUDA_HOME", "NVCC_APPEND_FLAGS")
+    code = f". {script}; echo {' '.join(f'${name}' for name in names)}"
+    environ = {"PATH": os.environ["PATH"], "CONDA_PREFIX": str(tmp_path)}
+    printed = subprocess.run(["bash", "-euc", code], env=environ, capture_output=True, text=True, check=True)
+    assert printed.stdout.split() == [
+        "/usr/lib/nvidia-cuda-toolkit/bin/nvcc", "/usr/bin/g++-13", "/usr", "-ccbin=/usr/bin/g++-13"
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
@@ -117,3 +172,19 @@ def test_libraries_of_debian_have_its_release_as_their_version(
 ) -> None:
     made = libraries.package(DebianRoot(path=tmp_path, fingerprint="x", release=release), "2.41", "linux-64")
     assert made.version == version
+
+
+def test_a_root_is_made_with_this_machine_s_variables_and_without_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Among them a proxy."""
+    program(tmp_path / "bin/unshare", 'while [ "$1" != mmdebstrap ]; do shift; done; exec "$@"')
+    program(tmp_path / "bin/mmdebstrap", f"env > {tmp_path}/variables")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
+    monkeypatch.setattr(root.apt, "options", list)  # type: ignore[attr-defined]
+    root._debootstrap(tmp_path, ["gcc"], cuda=False, foreign=None)
+    variables = (tmp_path / "variables").read_text().splitlines()
+    assert {"http_proxy=http://proxy.invalid:3128", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"} <= {
+        *variables
+    }

@@ -1,4 +1,4 @@
-"""Finding interpreters and naming their packages."""
+"""Finding interpreters, naming their packages and filling them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_files import program, write
 
+from groundwork.errors import ProviderError
 from megabuild.providers.local import interpreters
 from megabuild.providers.local import python as python_package
 from megabuild.providers.local.interpreters import Interpreter
@@ -129,6 +130,55 @@ def test_tests_and_caches_are_not_packaged_the_prefix_moves_and_a_changed_file_c
     assert python_package.packages(interpreter, "linux-64", interpreter)[0].key == package.key
     (interpreter.stdlib / "os.py").write_text("changed = True\n")
     assert python_package.packages(interpreter, "linux-64", interpreter)[0].key != package.key
+
+
+_LINE = "    prefix_scheme = 'posix_local'\n"
+_MULTIARCH = "x86_64-linux-gnu"
+
+
+def _debians(folder: Path, sysconfig: str, text: str) -> Interpreter:
+    """Return an interpreter with the layout of Debian's, with few files."""
+    usr = folder / "usr"
+    path = _fake(usr, "3.12.1")
+    modules = {
+        "os.py": "",
+        sysconfig: text,
+        "_distutils_system_mod.py": "",
+        "config-3.12/libpython3.12.a": "",
+    }
+    for name, content in modules.items():
+        write(usr / "lib/python3.12" / name, content)
+    (usr / "lib/python3.12/config-3.12/libpython3.12.so").symlink_to("../../nowhere.so")
+    write(usr / "include/python3.12/pyconfig.h", "#include <x86_64-linux-gnu/python3.12/pyconfig.h>\n")
+    write(usr / f"include/{_MULTIARCH}/python3.12/pyconfig.h", "#define OWN 1\n")
+    found = interpreters.ask(path)
+    assert found is not None
+    return replace(found, multiarch=_MULTIARCH)
+
+
+@pytest.mark.parametrize("sysconfig", ["sysconfig.py", "sysconfig/__init__.py"])
+def test_debian_s_interpreter_is_packaged_as_upstream_s(sysconfig: str, tmp_path: Path) -> None:
+    """Debian's installs to dist-packages, and has headers and libraries in the system's folders."""
+    debians = _debians(tmp_path, sysconfig, f"def scheme():\n{_LINE}    return prefix_scheme\n")
+    prefix = tmp_path / "prefix"
+    prefix.mkdir()
+    python_package.packages(debians, "linux-64", debians)[0].fill(prefix)
+    library = prefix / "lib/python3.12"
+    assert (library / sysconfig).read_text() == (
+        "def scheme():\n    prefix_scheme = 'posix_prefix'\n    return prefix_scheme\n"
+    )
+    assert "site.addsitedir" in (library / "sitecustomize.py").read_text()
+    assert not (library / "_distutils_system_mod.py").exists(), "setuptools would install to dist-packages"
+    assert [*(library / "config-3.12").iterdir()] == [], "linking to the system's library would find it first"
+    assert (prefix / "include/python3.12/pyconfig.h").read_text() == "#define OWN 1\n"
+
+
+def test_an_interpreter_of_an_unknown_debian_is_refused(tmp_path: Path) -> None:
+    debians = _debians(tmp_path, "sysconfig.py", "prefix_scheme = 'another'\n")
+    (tmp_path / "prefix").mkdir()
+    with pytest.raises(ProviderError, match="does not have Debian's line") as refused:
+        python_package.packages(debians, "linux-64", debians)[0].fill(tmp_path / "prefix")
+    assert "uv python install 3.12" in refused.value.remedy
 
 
 def test_an_rpath_is_seen_where_there_is_one(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from rattler.package import IndexJson
 from small_files import program, write
 
 from groundwork.channel import Channel
@@ -278,3 +279,16 @@ def test_a_program_that_reports_a_full_disk_is_told_from_a_failed_one(tmp_path: 
         run(program, what="copying", writes=tmp_path)
     with pytest.raises(ProviderError, match="copying: sh "):
         run(["sh", "-c", "exit 1"], what="copying", writes=tmp_path)
+
+
+def test_a_package_s_file_has_the_requirements_of_its_description(tmp_path: Path) -> None:
+    package = replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",))
+    index = IndexJson.from_package_archive(build(package, tmp_path))
+    assert (index.depends, index.constrains) == (["other >=1"], ["third <1"])
+
+
+def test_the_output_and_the_time_of_a_guarded_program_are_the_caller_s() -> None:
+    both = ["sh", "-c", "echo out; echo err >&2"]
+    assert run(both, what="x", guarded=True) == "out\nerr\n"
+    with pytest.raises(ProviderError, match="timed out after 1 s"):
+        run(["sleep", "600"], what="x", timeout=1, guarded=True)

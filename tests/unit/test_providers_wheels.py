@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from packaging.requirements import Requirement
 
 from groundwork.errors import IntegrityError, ProviderError
 from megabuild.configs.config import load
@@ -283,6 +284,12 @@ def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel_and_triton_named()
         "nvidia-cudnn-cu13==9.20.0.48",
         "cuda-toolkit[nvcc,cccl]==13.0.3",
     ]
+
+
+def test_the_version_of_triton_is_found_among_excluded_ones() -> None:
+    excluded = ",".join(f"!=3.9.{number}" for number in range(1, 60))
+    assert torch.named_triton([Requirement(f"triton{excluded},~=3.9.0")]) == "3.9.0"
+    assert torch.named_triton([Requirement(f"triton{excluded},<4")]) is None
 
 
 def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: Path, tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from package_files import rot
+from rattler.package_streaming import extract
 from small_files import write
 from stop_at_write import watched
 from tiny import make_package
@@ -21,6 +23,7 @@ from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
+from megabuild.run import package_build
 from megabuild.run.shelf import Shelf
 from megabuild.store import published
 
@@ -269,3 +272,22 @@ def test_all_rejected_packages_and_no_others_are_removed(rejected: Sequence[str]
     shelf.drop_rejected()
     left = {path.name[0] for path in (tmp_path / "out/linux-64").iterdir()}
     assert left == {*"abc"} - {*rejected}
+
+
+def test_a_published_package_names_the_servers_of_its_channels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build saw folders of this machine that have an index of a server's packages."""
+    built = package(tmp_path, {"lib/x": "x"})
+    monkeypatch.setattr(package_build.archive, "verify", lambda *_: None)  # type: ignore[attr-defined]
+    channels = (
+        Channel(address="https://a.example/c", folder=tmp_path),
+        Channel(address="https://b.example/c"),
+        Channel.of_folder(tmp_path),
+    )
+    plan = SimpleNamespace(date=1_000_000_000, environment=SimpleNamespace(channels=channels, local=False))
+    attempt = SimpleNamespace(run=SimpleNamespace(plan=plan), halt=lambda: None)
+    package_build.finish(cast(Any, attempt), PLANNED, built, tmp_path / "finished")
+    extract(tmp_path / "finished/linux-64" / built.name, tmp_path / "extracted")
+    about = json.loads((tmp_path / "extracted/info/about.json").read_text())
+    assert about["channels"] == ["https://a.example/c/"]

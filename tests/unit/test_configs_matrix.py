@@ -275,3 +275,9 @@ def test_each_selector_of_the_matrix_means_the_platforms_that_all_its_words_mean
     for selector, platforms in matrix._SELECTORS.items():
         assert platforms == set.intersection(*(of_words[word] for word in selector.split(" and "))), selector
     assert {*of_words, "linux and x86_64"} - {*matrix._SELECTORS} == {"aarch64", "arm64"}
+
+
+def test_generated_files_get_their_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "_texts", lambda _: {f"{CONFIG_FOLDER}/a.yaml": "x"})
+    matrix.write(tmp_path)
+    assert (tmp_path / CONFIG_FOLDER / "a.yaml").read_text() == "x"

@@ -142,3 +142,11 @@ def test_a_config_of_conda_smithy_has_the_keys_next_to_the_recipe(
     if beside and not is_generated:
         wanted["b"] = ("3",)
     assert {key: found.variant[key] for key in found.variant.keys() & {"a", "b"}} == wanted
+
+
+def test_a_config_of_an_impossible_size_is_not_read(feedstock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"a:\n- '1'\n# {'-' * 100}\n"
+    assert config(feedstock, text).variant["a"] == ("1",)
+    monkeypatch.setattr(config_file, "_LARGEST", 100)
+    with pytest.raises(ConfigError, match=r"linux_64_a\.yaml: cannot be read: "):
+        config(feedstock, text)

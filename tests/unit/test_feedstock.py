@@ -129,6 +129,16 @@ def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: 
     assert "Pythons" not in found.lines[0].split()  # a column that no config has something for
 
 
+def test_a_property_that_only_some_configs_have_is_a_column(make: Make) -> None:
+    python = "python: ['3.12.* *_cpython']\n"
+    root = make(
+        **{f"{CONFIG_FOLDER}/linux_64_a.yaml": "a: ['1']\n", f"{CONFIG_FOLDER}/linux_64_b.yaml": python}
+    )
+    heads, *rows = list_configs(root, available(root)).lines
+    assert heads.split() == ["config", "CUDA", "Pythons", "provider"]
+    assert ["3.12" in row.split() for row in rows] == [False, True]
+
+
 # ------------------------------------------------------------------------------------------------ what is asked of it
 
 
@@ -289,6 +299,14 @@ def test_what_only_tests_name_does_not_count_for_a_staging(make: Make) -> None:
     assert staging is not None
     assert set(staging.files) == {"flags.sh"}
     assert set(packages["lib"].files) == {"check/main.c", "flags.sh"}
+
+
+@pytest.mark.parametrize("text", ["def (\n", "x = 1\0\n"], ids=["syntax", "null byte"])
+def test_a_script_that_is_no_python_is_named(text: str, make: Make) -> None:
+    recipe = RECIPE.replace("generic", "generic, script: {file: build.py}")
+    root = make(recipe, **{"recipe/build.py": text})
+    with pytest.raises(ConfigError, match=r"build\.py: invalid Python: "):
+        parts(root / "recipe" / "recipe.yaml", own=True)
 
 
 def test_a_name_with_an_expression_stands_for_all_that_it_may_mean(make: Make) -> None:

@@ -256,6 +256,20 @@ def test_a_later_run_adds_pythons_to_kept_environments(tiny: Tiny) -> None:
     assert outlook.plan.kept.newer[0] == NewerPackage(name="python", kept="3.11.7", newest="3.11.9")
 
 
+def test_a_later_run_of_other_pythons_keeps_the_packages_that_this_run_s_choices_need(tiny: Tiny) -> None:
+    """A rehearsal's are recorded, not those of a build of PyTorch."""
+    make_channel(tiny.channel, (("further", "1.0", "0"),))
+    recipe = tiny.root / "recipe" / "recipe.yaml"
+    own = '        - if: torch_source == "model" and match(python, "3.11.*")\n          then: further\n'
+    recipe.write_text(
+        recipe.read_text().replace("        - python\n      run:", f"        - python\n{own}      run:")
+    )
+    tiny.run(pythons=("3.12",))
+    record = environment_record.read(tiny.options().state)
+    assert record is not None
+    assert "further 1.0" in [package.label for package in record.packages]
+
+
 @pytest.mark.usefixtures("finished")
 def test_nothing_is_prepared_for_kept_packages_but_wheels_of_pytorch(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch

@@ -217,6 +217,15 @@ def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(repository: 
     assert minutes(plan, replace(fresh, missing=None)) == 240
 
 
+def test_a_new_tree_takes_its_former_objects_from_the_cache(repository: Path, tmp_path: Path) -> None:
+    """Each of them in a twentieth of a second; a kept tree has them."""
+    plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
+    plan.options.objects_folder(plan.usable_isolation()).mkdir(parents=True)
+    few = ObjectCounts(core=8)
+    new = minutes(plan, Decision(use=TreeUse.FRESH, reasons=(), missing=few, objects=ALL))
+    assert new - minutes(plan, kept(few)) == pytest.approx(0.05 * ALL.total / 2 / 60, abs=0.11)
+
+
 @pytest.mark.parametrize(
     "text", ["", "12.5", "{}x", '{"version": 2}', '{"runs": {"x": {}}}', '{"link_seconds": -1}']
 )

@@ -141,6 +141,9 @@ def test_without_a_sound_record_a_changed_package_recompiles(
         "", "[]", "{torn", "[" * 100_000, '{"version": 1, "objects": {"core": -1}}',
         '{"version": 1, "objects": {"core": 1e99}}', '{"version": 1, "objects": {"core": 1}, "packages": [1]}',
         json.dumps({**RECORDED, "packages": [{"source": "host", "name": "a", "role": "nothing"}]}),
+        json.dumps(
+            {**RECORDED, "packages": [*RECORDED["packages"], {"source": "host", "name": "a", "role": "source"}]}
+        ),
         json.dumps({**RECORDED, "packages": [{"source": "host", "name": "", "role": "objects"}]}),
         json.dumps({**RECORDED, "packages": [{"source": "else", "name": "a", "role": "objects"}]}),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from test_run_places import tiny as tiny
 from tiny import Tiny, make_package
 
 from groundwork import channel_folder, files, in_use
+from groundwork.error_patterns import ErrorKind
+from groundwork.error_report import FirstError
 from groundwork.errors import (
     BuildError,
     DeadlineError,
@@ -31,7 +34,7 @@ from groundwork.errors import (
 from groundwork.jobs import Budget
 from megabuild.engine import archive, output_folder
 from megabuild.engine.job import Outcome, OutcomeKind
-from megabuild.engine.supervisor import TESTS
+from megabuild.engine.supervisor import TESTS, Place
 from megabuild.isolation.base import Host
 from megabuild.plan import tree_reuse
 from megabuild.plan.plan import Method
@@ -556,6 +559,30 @@ def test_a_program_enters_the_folder_of_the_package_that_failed(tmp_path: Path) 
     assert failure_shell._find_work_folder(tmp_path, failed._replace(build_string="py314_0")) is None
 
 
+def test_a_failed_step_is_repeated_in_its_folder_with_the_variables_of_its_recipe(tmp_path: Path) -> None:
+    """The scripts of some recipes enter another folder."""
+    work = tmp_path / "out/bld/x/work"
+    place = work / "build/CMakeFiles/place"
+    variables = {"PKG_NAME": "x", "PKG_BUILD_STRING": "0", "RECIPE_DIR": f"{tmp_path}/recipe"}
+    write(work / "build_env.sh", "".join(f"export {name}='{value}'\n" for name, value in variables.items()))
+    write(tmp_path / "recipe/build_env.sh", "export STEP=7\ncd /\n")
+    write(work / "build/build.ninja")
+    place.parent.mkdir()
+    sandbox = Place(
+        isolation=Host(), state=tmp_path, state_inside=str(tmp_path), packages_inside="", python="", site_inside="",
+        mounts=(),
+    )  # fmt: skip
+    error = FirstError(
+        kind=ErrorKind.COMPILER, message="x", command=f"echo $STEP $PWD > {place}", outputs="CMakeFiles/a.o"
+    )
+    culprit = Culprit(package="x", build_string="0", what="", lines=[])
+    again = failure_shell.write_failure_shell(sandbox, culprit, error).again
+    assert again is not None
+    done = subprocess.run([again], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert "this step succeeds now" in done.stdout
+    assert place.read_text().split() == ["7", str(work / "build")]
+
+
 def test_a_run_counts_the_packages_that_a_repair_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -808,6 +835,16 @@ def test_no_other_test_waits_for_pytorch_s_own_tests(tmp_path: Path, monkeypatch
     assert budgets["pytorch py311"] is budgets["pytorch py312"]
     assert [budgets["pytorch-tests py311"].acquire(last=False) for _ in range(2)] == [8, 0], "one at a time"
     assert [budgets["pytorch py311"].acquire(last=False) for _ in range(2)] == [4, 4]
+
+
+@pytest.mark.parametrize(("name", "is_brief"), [("pytorch", True), ("pytorch-tests", False)])
+def test_after_a_failure_tests_of_packages_are_finished_but_pytorch_s_own(name: str, is_brief: bool) -> None:
+    """Built packages are published; PyTorch's own tests take hours."""
+    package = SimpleNamespace(name=name, file_name="a-1-0.conda", run=(), test=())
+    item = SimpleNamespace(package=package, file_name=package.file_name)
+    run = SimpleNamespace(plan=SimpleNamespace(items=[item]))
+    work = package_test(cast(Any, run), cast(Any, None), cast(Any, None), cast(Any, item))
+    assert (work.vital, work.ends_others, work.brief) == (True, is_brief, is_brief)
 
 
 @pytest.mark.parametrize(

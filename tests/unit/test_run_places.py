@@ -161,3 +161,23 @@ def test_a_test_of_a_package_takes_none(tiny: Tiny, tmp_path: Path) -> None:
             place = make_place(attempt, recipe=options.recipe, channels=())
     assert not place.passing_mounts
     assert "MAKEFLAGS" not in place.environment
+
+
+@pytest.mark.parametrize("named", [(), (0,), (2,), (0, 1, 2)], ids=str)
+def test_rattler_build_gets_channels_in_the_variant_if_a_package_of_the_run_names_them(
+    named: tuple[int, ...], tiny: Tiny
+) -> None:
+    with started(tiny, Bubblewrap(root=Path("/"))) as run:
+        items = []
+        for number, item in enumerate(run.plan.items):
+            package = replace(item.package, names_channels=number in named)
+            items.append(replace(item, package=package))
+        progress = replace(run.progress, plan=replace(run.plan, items=tuple(items)))
+        run = replace(run, progress=progress)
+        options = run.plan.options
+        attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
+        place = make_place(attempt, recipe=options.recipe, channels=())
+        place.state.mkdir(parents=True, exist_ok=True)
+        job = make_job(attempt, place, JobPart(), overrides={})
+    assert len(items) == 3
+    assert job.named == bool(named)

@@ -20,6 +20,7 @@ from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest
 from pin_audit.rows import AuditRow
 from pin_audit.services import Services
+from pin_audit.sources import submodules
 from pin_audit.statuses import Status
 
 ONE, OTHER = "1234567abc" + "0" * 30, "fedcba9876" + "0" * 30
@@ -159,3 +160,38 @@ def test_a_clone_is_shared_only_for_one_address_and_one_commit(
     clones = [opened.open(address, only) for address, only in asked]
     assert len({id(clone) for clone in clones}) == len(asked)
     assert [opened.open(address, only) for address, only in asked] == clones
+
+
+def test_each_submodule_is_found_at_its_line() -> None:
+    modules = submodules.parse_modules(git_world.modules({"a": "../a", "b": "../b"}))
+    assert {path: module.line for path, module in modules.items()} == {"a": 1, "b": 4}
+
+
+@pytest.mark.parametrize("is_left_out", [True, False])
+def test_submodules_of_a_submodule_are_listed_unless_git_leaves_it_out(
+    is_left_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``update = none`` leaves it out; a submodule without an address is told."""
+    git_world.without_settings(monkeypatch)
+    inner = git_world.Repo(tmp_path / "inner.git")
+    inner.tag("inner-1", inner.commit())
+    commit = inner.make()[1]
+    middle = git_world.Repo(tmp_path / "middle.git")
+    entries = git_world.modules({"inner": "../inner.git", "lost": None})
+    middle.commit(files={".gitmodules": entries}, gitlinks={"inner": commit, "lost": commit})
+    commit = middle.make()[1]
+    top = git_world.Repo(tmp_path / "top.git")
+    entries = git_world.modules({"middle": "../middle.git"})
+    if is_left_out:
+        entries += b"\tupdate = none\n"
+    top.tag("v1", top.commit(files={".gitmodules": entries}, gitlinks={"middle": commit}))
+    top.make()
+    opened = repositories.Repositories(Services(tmp_path / "cache"))
+    request = SimpleNamespace(
+        repository=lambda: opened.open(f"file://{top.path}", only="v1"), repositories=opened
+    )
+    found = {fact.name: fact for fact in cast(Any, submodules.read(cast(Any, request)).facts)}
+    assert {*found} == ({"middle"} if is_left_out else {"middle", "middle/inner", "middle/lost"})
+    if not is_left_out:
+        assert found["middle/inner"].value == "inner-1"
+        assert found["middle/lost"].trouble == ".gitmodules: no address for this submodule"

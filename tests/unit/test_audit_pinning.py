@@ -210,3 +210,14 @@ def test_a_package_that_is_not_what_the_channel_says_is_refused(
     assert not outcome.facts
     assert package.name in outcome.trouble
     assert ("sha256" in outcome.trouble) == (fault == "hash")
+
+
+def test_a_package_without_pins_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = tmp_path / "channels/conda-forge"
+    add(channel, "noarch", "conda-forge-pinning", "2026.11.20", {"share/notes": "x"})
+    index(channel)
+    with serving({}, folder=channel.parent) as site:
+        monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
+        outcome = ask(services(tmp_path / "cache"))
+    assert not outcome.facts
+    assert re.fullmatch(r"conda-forge-pinning-2026\.11\.20-\S+: no conda_build_config\.yaml", outcome.trouble)

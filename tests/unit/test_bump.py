@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from small_files import write
 
 from command_line.run_command import Invocation
 from groundwork.network.client import Answer
-from pin_audit.bump import collect
+from pin_audit import bump_command, bump_hashes
+from pin_audit.bump import Bump, collect
 from pin_audit.bump_context import BumpContext, Change, Release
-from pin_audit.bump_hashes import find_sha256
+from pin_audit.bump_hashes import Digest, find_sha256
 from pin_audit.facts import (
     AnyFact,
     Newest,
@@ -254,6 +255,31 @@ def test_every_source_has_a_row(address: str, changes: Callable[..., Any], tmp_p
     assert [bool(row["new"]) for row in rows] == [True, False]
     assert rows[1]["old"] == digest
     assert f"line {rows[1]['line'] - 1})" in rows[1]["note"]
+
+
+@pytest.mark.parametrize("mirror", ["https://mirror.example/{{ name }}.tar.gz", ""])
+def test_a_sha256_is_looked_up_if_one_of_the_addresses_has_the_version(
+    mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[str]] = []
+
+    def find(urls: Sequence[str], _: object) -> Digest:
+        asked.append(urls)
+        return Digest(sha256="b" * 64, source="a page")
+
+    monkeypatch.setattr(bump_hashes, "find_sha256", find)
+    addresses = ["https://a.example/x-{{ version }}.tar.gz", *filter(None, [mirror])]
+    listed = "".join(f"    - {address}\n" for address in addresses)
+    recipe = f"source:\n  url:\n{listed}  sha256: {'a' * 64}\n"
+    rows = changed(Release(version="1.2", outcomes=()), Release(version="1.3", outcomes=()), tmp_path, recipe)
+    assert [(row.old, row.new) for row in rows if row.topic == "sha256"] == [("a" * 64, "b" * 64)]
+    ((first, *others),) = asked
+    assert (first, len(others)) == ("https://a.example/x-1.3.tar.gz", len(addresses) - 1)
+
+
+def test_sources_that_were_not_read_are_listed_below_the_changes() -> None:
+    shown = bump_command._markdown(Bump(package="x", old="1", new="2", unread=("pinning: no answer",)))
+    assert shown.partition("Not read now")[2] == ", so changes may be missing:\n\n* pinning: no answer\n"
 
 
 def test_newest_is_the_version_on_the_index(

@@ -72,6 +72,23 @@ def test_a_python_without_a_module_of_its_own_is_named(monkeypatch: pytest.Monke
     assert "libffi-dev" in refused.value.remedy
 
 
+def test_a_start_says_what_it_waits_for_before_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = write(tmp_path / bootstrap._LOCKS["run"], "")
+    shown: list[str] = []
+
+    def flock(_: object, operation: int) -> None:
+        if operation & fcntl.LOCK_NB:
+            raise BlockingIOError
+        shown.append(capsys.readouterr().err)
+
+    monkeypatch.setattr(bootstrap.fcntl, "flock", flock)  # type: ignore[attr-defined]
+    monkeypatch.setattr(bootstrap, "_make", lambda *_: None)
+    bootstrap.ensure(lock.parent, "run")
+    assert shown == ["waiting for another start, which is setting up .venv\n"]
+
+
 def test_the_error_of_a_damaged_module_has_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

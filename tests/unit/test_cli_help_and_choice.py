@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from command_line import build
 from command_line.configs import choose
 from command_line.main import COMMANDS, load, megabuild
+from command_line.options import _example_rows
 from command_line.run_command import Invocation
 from groundwork.errors import ConfigError, UsageError
 from megabuild.configs.config import CONFIG_FOLDER
@@ -79,6 +80,11 @@ def test_narrow_help_texts_have_the_same_words_and_whole_commands(words: tuple[s
     assert all(any(command in line for line in lines) for command in commands)
     too_wide = [line.strip() for line in lines if len(line) > width and " " in line.strip()]
     assert not [line for line in too_wide if line not in commands and line not in _terms(wide)]
+
+
+def test_an_example_has_its_whole_remark_also_below_it() -> None:
+    rows = _example_rows("{prog} --option VALUE   a remark  in two parts", "megabuild", 30)
+    assert rows == ["  megabuild --option VALUE", "      a remark  in two parts"]
 
 
 def _terms(help_text: str) -> list[str]:

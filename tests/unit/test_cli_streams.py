@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
@@ -198,3 +199,30 @@ def test_a_full_disk_below_the_output_has_its_code_and_no_traceback(
     if not err:
         assert done.stderr.startswith("error: the output: No space left on device\nhint: free some space")
         assert len(done.stderr.splitlines()) == 2
+
+
+class _Failing(io.StringIO):
+    """A stream to which nothing can be written."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def write(self, _: str) -> int:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO, errno.EBADF], ids=os.strerror)
+def test_an_error_that_is_no_lost_terminal_ends_the_program(number: int) -> None:
+    """A closed pipe, a file that cannot be written to, a closed descriptor."""
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+        Output(_Failing(number), Mask({})).write("x")
+
+
+def test_all_text_is_written_though_a_thread_still_runs(repository: Path) -> None:
+    lines = ["import sys, time", _BUSY, "from command_line.run_command import end_process"]
+    lines += ["print('a table')", "print('a warning', file=sys.stderr)", "end_process(7)"]
+    environ = {**os.environ, "PYTHONPATH": packages_path(repository), "PYTHONUNBUFFERED": ""}
+    program = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(program, env=environ, capture_output=True, text=True, timeout=50)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "a table\n", "a warning\n")

@@ -86,6 +86,8 @@ def wheel(tags: str, local: str = "%2Bpt213cu130", project: str = "torch_scatter
         (wheel("312-cp312-manylinux_2_28_x86_64"), {}, ""),
         (wheel("312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64"), {}, ""),
         (wheel("310-abi3-linux_x86_64"), {}, ""),
+        (wheel("312-cp312-any"), {}, "has"),
+        (wheel("312-cp312-any.linux_x86_64"), {}, ""),  # with a library, though for any platform, too
         (wheel("314-cp314t-linux_x86_64"), {"python": "3.14t"}, ""),
         (wheel("312-cp312-linux_aarch64"), {"platform": "linux-aarch64"}, ""),
         (wheel("312-cp312-macosx_11_0_arm64"), {"platform": "osx-arm64"}, ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwork.failed_step import find_failed_step, unwrap
+from groundwork.failed_step import _diagnostics, find_failed_step, unwrap
 
 PIP = [
     "  error: subprocess-exited-with-error",
@@ -60,3 +60,9 @@ def test_a_wrapper_inside_another_one_ends_before_the_outer_one() -> None:
 def test_the_exit_code_is_the_one_that_the_program_reported(lines: list[str], code: int | None) -> None:
     """From 128 on it names a signal, by which a killed compiler is told from a wrong source."""
     assert find_failed_step(lines).exit_code == code
+
+
+def test_json_that_is_no_list_of_errors_is_an_ordinary_line() -> None:
+    """Of another program, or nested deeper than Python can read."""
+    for line in ('[{"kind": 1}]', '{"version": "2.1.0", "runs": 3}', '[{"kind": ' + "[" * 100_000):
+        assert [*_diagnostics(line)] == [line]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def test_the_cpu_of_children_counts_while_they_run_and_afterwards() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     assert tree_cpu(os.getpid()) - before >= 0.25
+
+
+def test_the_cpu_of_a_child_counts_before_it_ends() -> None:
+    reading, writing = os.pipe()
+    before = tree_cpu(os.getpid())
+    child = os.fork()
+    if not child:
+        work(0.3)
+        os.write(writing, b"x")
+        time.sleep(60)
+        os._exit(0)
+    try:
+        os.read(reading, 1)
+        assert tree_cpu(os.getpid()) - before >= 0.25
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_run_with_nothing_to_do_leaves_the_history_of_the_last_run(tmp_path: Path) -> None:

@@ -19,6 +19,14 @@ MOVING = (
 )  # fmt: skip
 
 
+#: Those of pip's own output and checks, which change neither packages nor their place.
+DISPLAY = (
+    "config-file", "debug", "disable-pip-version-check", "log", "log-file", "no-color", "no-input",
+    "no-python-version-warning", "no-warn-conflicts", "no-warn-script-location", "progress-bar", "quiet",
+    "require-virtualenv", "root-user-action", "verbose",
+)  # fmt: skip
+
+
 def fake_pip(folder: Path, answer: str) -> tuple[str, ...]:
     return (str(program(folder / "pip", answer)),)
 
@@ -36,6 +44,11 @@ def test_settings_that_move_packages_reach_no_pip(tmp_path: Path) -> None:
     pips = {name: value for name, value in environ.items() if name.startswith("PIP_")}
     assert pips == {"PIP_INDEX_URL": "https://index.example/simple", "PIP_CONFIG_FILE": "/dev/null"}
     assert environ["HOME"] == "/h"
+
+
+def test_settings_of_what_pip_shows_are_not_named_as_ignored() -> None:
+    """Images for containers set several of them."""
+    assert PipSettings(dict.fromkeys((*DISPLAY, "target"), "1")).ignored() == ("target",)
 
 
 def test_a_later_place_overrides_and_a_warning_is_no_setting(tmp_path: Path) -> None:

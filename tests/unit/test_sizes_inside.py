@@ -82,6 +82,8 @@ def test_a_damaged_library_is_not_attributed(tmp_path: Path, data: bytes) -> Non
         ("torch/__init__.py", "Python"),
         ("torch/__pycache__/x.cpython-312.pyc", "byte code"),
         ("torch/include/ATen/ATen.h", "headers"),
+        *[(f"torch/csrc/x{suffix}", "headers") for suffix in (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl")],
+        ("torch/share/Torch.cmake", "headers"),
         ("pkg/tests/test_x.py", "tests"),
         ("torch/testing/__init__.py", "Python"),  # part of torch, used by users' tests
         ("torch-2.0.dist-info/RECORD", "package metadata"),

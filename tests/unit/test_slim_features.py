@@ -19,8 +19,9 @@ from slim_world import SITE, install, library, tree, venv
 
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
+from gpu_tools.sizes.inside import classify_path
 from gpu_tools.slim import features, users
-from gpu_tools.slim.find_files import Survey, find_other_assembler
+from gpu_tools.slim.find_files import Survey, find_other_assembler, find_torch_headers
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError
@@ -337,3 +338,12 @@ def test_each_package_that_requires_a_compiler_is_a_user(place: int, monkeypatch
     lists[place].required_names = ("numpy", "nvidia-cuda-nvcc", "z")
     contents = SimpleNamespace(lists=lists, owners={})
     assert users.find_compiler_users(cast(Any, contents)) == {lists[place].owner: True}
+
+
+@pytest.mark.parametrize("owner", ["torch", "pytorch", "libtorch"])
+def test_torch_s_headers_go_from_each_package_that_may_have_them(owner: str) -> None:
+    """PyPI's torch, conda-forge's pytorch and libtorch."""
+    owners = {"torch/include/a.h": owner, "torch/x.py": owner, "include/b.h": "other"}
+    kinds = {path: classify_path(path) for path in owners}
+    survey = SimpleNamespace(contents=SimpleNamespace(owners=owners), kinds=kinds)
+    assert [*find_torch_headers(cast(Any, survey))] == ["torch/include/a.h"]

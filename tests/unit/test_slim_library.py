@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from gpu_library import (
 
 from cuda_code import cuda_archs
 from cuda_code.elf_file import opened
+from gpu_tools.slim.gpu_code import _find_fatbins
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
+from gpu_tools.slim.tables import read
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
@@ -178,6 +181,16 @@ def test_code_that_is_known_by_name_keeps_its_address(tmp_path: Path) -> None:
     done, small = slimmed(build(tmp_path, USUAL, more=more), "sm_120")
     assert (done.gpu_code > 0, compacted(small)) == (True, False)
     assert seen_in_memory(small, 3)[0] == [*map(digest, FOR_120)]
+
+
+def test_code_is_found_whatever_the_order_of_the_sections(tmp_path: Path) -> None:
+    with opened(build(tmp_path, USUAL, b"".join(RESOURCES))) as library:
+        tables = read(library)
+        found = _find_fatbins(library, tables)
+        turned = _find_fatbins(library, replace(tables, sections=tables.sections[::-1]))
+    assert len(found) == 2
+    last = len(tables.sections) - 1
+    assert {last - index: fatbins for index, fatbins in turned.items()} == found
 
 
 def test_the_holes_are_no_more_than_the_loader_bears(tmp_path: Path) -> None:

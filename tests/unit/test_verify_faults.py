@@ -233,6 +233,13 @@ def test_a_build_for_the_cpu_is_none_for_an_architecture(
     assert verify(subject, "--arch-list", arch, "--accelerator", "cpu")[0] == 2
 
 
+def test_a_folder_named_like_a_library_is_none(verify: Verify, tmp_path: Path) -> None:
+    """Debug symbols may be in such a folder."""
+    path = wheel(tmp_path, {**cpu(), "_basis_cpu.so.debug/notes.txt": b"x"})
+    code, shown = verify(path)
+    assert code == 0, shown
+
+
 @pytest.mark.parametrize(
     ("question", "answer"),
     [(("--accelerator", "cuda130"), 0), (("--accelerator", "cpu"), 14), (("--arch-list", "9.0"), 14)],

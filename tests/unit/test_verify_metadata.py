@@ -39,6 +39,14 @@ def test_assertions_at_lines_that_the_headers_lack_come_from_another_torch(torch
     assert torch.denies(frozenset([*lines, ("c10/util/gone.h", 4)])) == ["c10/util/check.h:4"]
 
 
+def test_an_assertion_ends_with_its_own_parenthesis(torch: InstalledTorch) -> None:
+    header = write(
+        torch.package / "include/c10/x.h", 'TORCH_INTERNAL_ASSERT(\n  size(x) > (0),\n  "small");\n'
+    )
+    lines = frozenset((f"c10/{header.name}", line) for line in (1, 2, 3))
+    assert torch.denies(lines) == ["c10/x.h:2"]
+
+
 def test_a_torch_without_a_version_is_an_error(torch: InstalledTorch) -> None:
     with pytest.raises(ValueError, match="__version__"):
         parse_torch(torch.package, torch.prefix, "cuda = None\n")

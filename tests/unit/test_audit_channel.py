@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 1.0)
+    monkeypatch.setattr(client, "_CHANNEL_SECONDS", 3.0)
 
 
 def values(outcome: SourceOutcome) -> list[tuple[str, str, str]]:
@@ -100,7 +100,7 @@ def test_a_channel_that_is_not_there_is_told_without_its_credentials(
 def test_a_misbehaving_channel_ends_in_bounded_time(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | Answer
 ) -> None:
-    monkeypatch.setattr(channel_source, "_SECONDS", 1.0)
+    monkeypatch.setattr(channel_source, "_SECONDS", 3.0)  # a busy machine answers in it, too
     broken = {
         f"/conda-forge/linux-64/{file}": answer
         for file in ("repodata_shards.msgpack.zst", "repodata.json.zst", "repodata.json.bz2", "repodata.json")
@@ -109,7 +109,7 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
         monkeypatch.setenv("CONDA_CHANNEL_ALIAS", site.url)
         start = time.monotonic()
         outcome = ask(services(tmp_path / "cache"))
-        assert time.monotonic() - start < 6.0
+        assert time.monotonic() - start < 20.0
     assert "linux-64" in outcome.trouble
     assert ("libfoo", "1.8", "osx-arm64") in values(outcome)
     assert {path.name for path in tmp_path.iterdir()} <= {"cache"}

@@ -222,6 +222,28 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
     assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("answer", "variable", "expected"),
+    [
+        ("echo", "", "include_file_ctime"),
+        ("echo time_macros, locale", "", "time_macros,locale,include_file_ctime"),
+        ("echo include_file_ctime, locale", "", "locale,include_file_ctime"),
+        ("exit 1", "locale", "locale,include_file_ctime"),
+    ],
+)
+def test_the_object_cache_ignores_the_ctime_of_headers_besides_what_the_user_chose(
+    answer: str, variable: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another installation of a package changes its headers' ctime, since they are hard links."""
+    asked = f'[ "$*" = "--get-config sloppiness" ] || exit 1; {answer}'
+    folder = program(tmp_path / "bin/ccache", asked).parent
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CCACHE_SLOPPINESS", variable)
+    (tmp_path / "one").mkdir()
+    made = builder(environment(cuda_version=None), tmp_path).environ(tmp_path / "one", ())
+    assert made["CCACHE_SLOPPINESS"] == expected
+
+
 def builder(user: UserEnvironment, folder: Path) -> Builder:
     return Builder(environment=user, jobs=1, folder=folder, objects=folder / "ccache")
 

@@ -51,6 +51,9 @@ _LOOK_SECONDS = 0.2  # between two reads of a growing log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 #: Variables of PyTorch's and the extensions' builds that a compile sets itself.
 OWN_VARIABLES = ("TORCH_CUDA_ARCH_LIST", *_FORCED)
+#: As in the recipes: packages' headers are hard links, and another installation of a package changes their ctime.
+#: ccache would then not store the objects that are being compiled.
+_SLOPPINESS = "include_file_ctime"
 
 
 def write_launcher(folder: Path, ccache: str) -> Path:
@@ -287,8 +290,22 @@ def _use_ccache(ccache: str, folder: Path, variables: dict[str, str]) -> None:
     # PyTorch looks for it on PATH
     variables["PATH"] = f"{folder}{os.pathsep}{variables['PATH']}"
     variables["CCACHE_COMPILERCHECK"] = "content"
+    variables["CCACHE_SLOPPINESS"] = _sloppiness(ccache, variables)
     # without the list of headers, nvcc's objects are not cached
     variables.pop("TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES", None)
+
+
+def _sloppiness(ccache: str, variables: Mapping[str, str]) -> str:
+    """Return the user's sloppiness, from the variable or ccache's configuration files, and the recipes' one.
+
+    The variable alone would replace that of the files.
+    """
+    asked = run([ccache, "--get-config", "sloppiness"], timeout=30, environ=variables)
+    own = variables.get("CCACHE_SLOPPINESS", "")
+    if asked.returncode == 0:
+        own = asked.stdout.strip()
+    kept = [word for word in re.split(r"[,\s]+", own) if word not in ("", _SLOPPINESS)]
+    return ",".join([*kept, _SLOPPINESS])
 
 
 def _plain_names(home: Path, work: Path) -> Path:

@@ -84,11 +84,13 @@ def run_configs(
     plans = _survey(requests, console, plan_only=plan_only)
     if len(plans) == 1 and plan_only:
         return _planned_result(*plans.values())
+    startable = _startable(plans)
     removes_trees = build_options.remove_trees
-    arrangement = arrange(plans, one_by_one=build_options.one_by_one, removes_trees=removes_trees)
-    overview = overview_lines(plans, arrangement)
+    arrangement = arrange(startable, one_by_one=build_options.one_by_one, removes_trees=removes_trees)
+    overview = overview_lines(startable, arrangement)
     archive: LogArchive | None = None
     if not plan_only:
+        plans = startable
         print_lines(overview, console.file)
         if build_options.zip_logs:
             archive = _log_archive(plans)
@@ -228,6 +230,16 @@ def _survey(
             except Exception as error:
                 plans[request.name] = error
     return plans
+
+
+def _startable(plans: Mapping[str, Outlook | Exception]) -> dict[str, Outlook | Exception]:
+    """Return the plans, but for each that cannot be carried out here the error with which its run would end at once."""
+    startable: dict[str, Outlook | Exception] = {}
+    for name, plan in plans.items():
+        startable[name] = plan
+        if not isinstance(plan, Exception) and plan.problem is not None:
+            startable[name] = plan.problem
+    return startable
 
 
 def _planned_result(plan: Outlook | Exception) -> Result:

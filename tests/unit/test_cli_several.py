@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +27,7 @@ from command_line.overview import overview_lines
 from command_line.run_command import Invocation
 from groundwork import in_use
 from groundwork.channel import Channel
-from groundwork.errors import BuildError, IntegrityError, ProviderError
+from groundwork.errors import BuildError, IntegrityError, IsolationError, ProviderError
 from groundwork.names import PackageId
 from groundwork.result import Result
 from megabuild.configs.config import available
@@ -51,6 +51,7 @@ class FakePlan:
     """The attributes of a plan that the tests need."""
 
     options: Options
+    problem: IsolationError | None = None
 
 
 class Runs:
@@ -197,6 +198,40 @@ def test_figures_that_are_not_known_are_called_unknown(tiny: Tiny) -> None:
     assert rows[3][-6:] == ["0", "B", "0", "B", "0", "s"]
     assert rows[4][-3:] == ["unknown"] * 3
     assert rows[5] == ["with", "--remove-trees", "unknown"]
+
+
+@pytest.mark.parametrize("plan_only", [True, False])
+def test_a_config_that_no_engine_here_can_build_is_not_counted_among_those_to_build(
+    plan_only: bool, runs: Runs, invocation: Invocation, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has its reason, and neither its packages nor its disk and time."""
+    outlook = replace(
+        tiny.outlook(), estimate=Estimate(disk=10**9, packages=10**8, hours=1.5, basis="measured")
+    )
+    refused = IsolationError("only bubblewrap enters its Debian root", "leave out --engine")
+
+    def look_ahead(plan: FakePlan, *_: object) -> Outlook:
+        isolation = refused if plan.options.config.name == NAMES[1] else outlook.plan.isolation
+        planned = replace(outlook.plan, options=plan.options, isolation=isolation)
+        return replace(outlook, progress=replace(outlook.progress, plan=planned))
+
+    arranged: list[str] = []
+
+    def arrange(plans: Mapping[str, Outlook | Exception], **_: object) -> Arrangement:
+        arranged.extend(name for name, plan in plans.items() if not isinstance(plan, Exception))
+        return ONE_BY_ONE
+
+    monkeypatch.setattr(running, "look_ahead", look_ahead)
+    monkeypatch.setattr(running, "overview_lines", overview_lines)
+    monkeypatch.setattr(running, "arrange", arrange)
+    result = build(invocation, *NAMES, *(["--plan"] if plan_only else []))
+    shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert f"{NAMES[1]} cannot be built" in shown
+    assert f"✗ {NAMES[1]}: only bubblewrap enters its Debian root" in shown
+    assert sum(" build " in line for line in shown) == 2
+    assert arranged == [NAMES[0], NAMES[2]]
+    if not plan_only:
+        assert (result.exit_code, runs.names()) == (IsolationError.exit_code, arranged)
 
 
 def test_logs_that_cannot_be_zipped_are_a_warning(runs: Runs, invocation: Invocation, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from groundwork.errors import IsolationError
 from groundwork.progress import Notes
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
@@ -28,6 +29,14 @@ class Outlook:
     @property
     def options(self) -> Options:
         return self.progress.plan.options
+
+    @property
+    def problem(self) -> IsolationError | None:
+        """The error with which a run of the plan would end at once, if it has work to do."""
+        isolation = self.plan.isolation
+        if isinstance(isolation, IsolationError) and not self.progress.when_fetched().is_done:
+            return isolation
+        return None
 
 
 def look_ahead(plan: Plan, environ: Mapping[str, str], report: Notes) -> Outlook:

@@ -34,7 +34,7 @@ _KINDS = {
 
 def plan_result(outlook: Outlook) -> Result:
     """Return the result of ``--plan``, with the exit code of a run that has no isolation."""
-    problem = _problem(outlook)
+    problem = outlook.problem
     return Result(
         format="plan",
         format_version=2,
@@ -44,20 +44,12 @@ def plan_result(outlook: Outlook) -> Result:
     )
 
 
-def _problem(outlook: Outlook) -> IsolationError | None:
-    """Return the error with which a run of the plan would end at once, if it has work to do."""
-    isolation = outlook.plan.isolation
-    if isinstance(isolation, IsolationError) and not outlook.progress.when_fetched().is_done:
-        return isolation
-    return None
-
-
 def plan_lines(outlook: Outlook) -> list[str]:
     """Return a plan as text, at most 80 columns wide except for names and notes."""
     plan = outlook.plan
     progress = outlook.progress
     lines = [_headline(plan), ""]
-    problem = _problem(outlook)
+    problem = outlook.problem
     if problem is not None:
         lines += [f"{Sign.failed} cannot be built here: {problem.message}", f"  {problem.remedy}", ""]
     lines += [*table(("package", "state"), _package_rows(progress)), ""]

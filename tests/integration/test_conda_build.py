@@ -43,7 +43,7 @@ LIVE = sorted([
 RECIPES = (
     "recipe",
     "recipe/wheel",
-    *(f"recipe/pyg/{path.parent.name}" for path in ROOT.glob("recipe/pyg/*/recipe.yaml")),
+    *(f"recipe/pyg/{path.parent.name}" for path in sorted(ROOT.glob("recipe/pyg/*/recipe.yaml"))),
 )
 _PACKAGE = re.compile(
     r"^package:\n  name: (\S+)\n  version: (\S+)$.*?^  string: (\S+)$", re.MULTILINE | re.DOTALL
@@ -171,7 +171,7 @@ def test_the_linter_has_nothing_to_say(recipe: str) -> None:
 
 @with_conda_smithy
 @pytest.mark.parametrize(
-    "folder", [path.parent for path in ROOT.glob("contrib/pyg-feedstocks/*/recipe.yaml")]
+    "folder", [path.parent for path in sorted(ROOT.glob("contrib/pyg-feedstocks/*/recipe.yaml"))]
 )
 def test_the_linter_has_nothing_to_say_of_a_recipe_for_a_feedstock(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "recipe")  # with copies of the files that links name

@@ -22,7 +22,7 @@ _BETWEEN = {"&&", "||", "|", ";", ">", ">>", "2>", "<"}
 _PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    *(ROOT / "docs").rglob("*.md"),
+    *sorted((ROOT / "docs").rglob("*.md")),
     ROOT / "recipe" / "README.md",
 ]
 

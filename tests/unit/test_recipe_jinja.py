@@ -19,7 +19,7 @@ VARIANTS = [
     {key: values[-1] for key, values in load(ROOT, name).variant.items()}
     for name in ("linux_64_cpu_wheel", "linux_64_cuda130", "osx_64_cpu")
 ]
-RECIPES = [*sorted((ROOT / "recipe").rglob("recipe.yaml")), *(ROOT / "contrib").rglob("recipe.yaml")]
+RECIPES = [*sorted((ROOT / "recipe").rglob("recipe.yaml")), *sorted((ROOT / "contrib").rglob("recipe.yaml"))]
 
 
 def environment(variant: Mapping[str, str]) -> SandboxedEnvironment:

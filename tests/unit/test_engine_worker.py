@@ -73,6 +73,23 @@ def test_packages_are_tested_after_a_build_and_a_broken_one_is_put_aside(
 
 
 @pytest.mark.parametrize(
+    ("platform", "named", "seen"),
+    [("linux-64", "icelake", "icelake"), ("linux-aarch64", "icelake", None), ("linux-aarch64", "", "")],
+)
+def test_a_cross_build_s_host_environment_is_not_for_the_processor_of_this_machine(
+    platform: str, named: str, seen: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rattler-build solves all environments with the variable; an empty one holds for every platform."""
+    monkeypatch.setenv("CONDA_OVERRIDE_ARCHSPEC", named)
+    found: list[str | None] = []
+    monkeypatch.setattr(worker, "build", lambda *_: found.append(os.environ.get("CONDA_OVERRIDE_ARCHSPEC")))
+    job = {"env": {}, "tests": [], "test": False, "platform": platform, "build_platform": "linux-64"}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")]) == 0
+    assert found == [seen]
+
+
+@pytest.mark.parametrize(
     "kind", ["link", "pipe", "[]", "{}", "no JSON", '{"ok": 1, "kind": 1, "message": 1, "passed": 1}']
 )
 def test_what_no_worker_writes_is_not_believed(tmp_path: Path, kind: str) -> None:

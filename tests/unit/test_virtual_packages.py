@@ -95,6 +95,19 @@ def test_given_facts_hold_for_every_platform_that_can_have_them(channels: Channe
     assert glibc["__glibc"] == "2.17"
 
 
+def test_a_processor_that_the_user_names_is_this_machine_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host environment of a cross build is for another one."""
+    monkeypatch.setattr(virtual_packages, "machine_platform", lambda: "linux-64")
+    monkeypatch.setenv("CONDA_OVERRIDE_ARCHSPEC", "icelake")
+    found = {}
+    for platform in ("linux-64", "linux-aarch64", "osx-arm64", "win-64"):
+        packages = {
+            package.name.source: package.build_string for package in find_virtual_packages(platform, {})
+        }
+        found[platform] = str(packages["__archspec"])
+    assert found == {"linux-64": "icelake", "linux-aarch64": "aarch64", "osx-arm64": "m1", "win-64": "x86_64"}
+
+
 def test_the_user_can_name_another_macos(channels: Channels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_OVERRIDE_OSX", "11.0")
     assert solve(channels, "osx-64", given={}) == "any"

@@ -19,6 +19,7 @@ from typing import Any
 
 #: Variable with the content of rattler's file of channels' credentials.
 LOGINS = "MEGABUILD_CHANNEL_LOGINS"
+_PROCESSOR = "CONDA_OVERRIDE_ARCHSPEC"
 _SOLVE = "solve"
 #: rattler-build's errors have no types; these phrases tell them apart.
 _KINDS = (
@@ -129,6 +130,9 @@ def main(arguments: list[str]) -> int:
     job = json.loads(Path(arguments[0]).read_text())
     warnings.simplefilter("ignore", DeprecationWarning)  # build_recipes() is deprecated
     os.environ.update(job["env"])
+    if job.get("platform") != job.get("build_platform") and os.environ.get(_PROCESSOR):
+        # rattler-build would take this machine's processor for the other platform's, too
+        del os.environ[_PROCESSOR]
     logins = logins_file()
     message: str | None = None
     passed: list[str] = []

@@ -44,7 +44,7 @@ def find_virtual_packages(platform: str, given: Mapping[str, str]) -> list[Gener
     """Return the virtual packages of a platform.
 
     ``given`` versions replace all others, ``CONDA_OVERRIDE_*`` those of this machine. Facts on this machine's system
-    hold for the same system on another processor.
+    hold for the same system on another processor; its processor holds for its own platform only.
     """
     detected: dict[str, GenericVirtualPackage] = {}
     for package in VirtualPackage.detect(_overrides(given)):
@@ -63,8 +63,9 @@ def find_virtual_packages(platform: str, given: Mapping[str, str]) -> list[Gener
     cuda = _requested(_CUDA, given)
     if cuda and system in _WITH_CUDA:
         found.append(_package(_CUDA, cuda))
-    processor = os.environ.get("CONDA_OVERRIDE_ARCHSPEC", _PROCESSORS.get(platform))
-    if processor:
+    processor = _PROCESSORS.get(platform)
+    # the variable names a processor of this machine; empty, it says that no platform is to have that package
+    if processor and os.environ.get("CONDA_OVERRIDE_ARCHSPEC") != "":
         found.append(_package(_ARCHSPEC, "1", processor))
     return found
 

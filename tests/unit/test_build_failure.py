@@ -23,6 +23,7 @@ from groundwork.errors import (
 from groundwork.first_error import first_error
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.logs import ENGINE, Script, ScriptKind
+from megabuild.engine.worker import FAILED_TEST, TEST_FAILED
 from megabuild.run.build_output import LogTail
 from megabuild.run.failure import Failure
 
@@ -139,6 +140,38 @@ def test_a_test_whose_log_nobody_read_is_known_by_its_package() -> None:
     unusual = ["a.conda", "pytorch-tests-2.13.0-cpu_py312_h1_0.conda"]
     assert recent.culprit(failing, unusual).package == "pytorch-tests", "a build may write any file"
     assert recent.culprit(failing, ()).what == "test of pytorch-tests cpu_py313_h1_0"
+
+
+@pytest.mark.parametrize("more", [0, 3000], ids=["all lines", "more lines than are kept"])
+def test_the_lines_of_a_failed_test_are_its_own_not_those_of_another_python(more: int) -> None:
+    """Logs of tests name a package without its build string; rattler-build prints all scripts of a package's test."""
+    recent = LogTail()
+    script = Script(ScriptKind.TEST, "scatter")
+    begins = ["  Platform: linux-64 [__unix=0=0]", "error: a package's name", "Testing commands:"]
+    for python in ("311", "312", "313"):
+        first = [f"error: first script of {python}", "+ true"]
+        second = [*["noise"] * more, "Testing commands:", f"+ check {python}"]
+        for line in (*first, *second):
+            recent.add(script, line)
+        if python == "313":
+            continue  # a test that passes is not printed
+        mark = f"{FAILED_TEST}scatter-1-py{python}_0.conda"
+        status = ["Script failed with status 3", "PyRattlerBuildError: failed to run test: IO Error"]
+        for line in (mark, *begins, *first, *begins, *second, *status):
+            recent.add(ENGINE, line)
+    broken = ["scatter-1-py311_0.conda", "scatter-1-py312_0.conda"]
+    message = f"{TEST_FAILED}{broken[1]}: PyRattlerBuildError: failed to run test: IO Error"
+    failing = Outcome(ok=False, kind=OutcomeKind.TEST, message=message, returncode=1)
+    found = recent.culprit(failing, broken)
+    assert (found.package, found.build_string, found.what) == (
+        "scatter",
+        "py312_0",
+        "test of scatter py312_0",
+    )
+    assert [line for line in found.lines if line != "noise"] == ["Testing commands:", "+ check 312"]
+    error = first_error(found.lines)
+    assert error is not None
+    assert error.message == "failed: check 312"
 
 
 def test_the_step_that_failed_is_remembered_however_much_is_said_after_it() -> None:

@@ -134,6 +134,7 @@ class NoWords(Exception):
 )
 def test_a_failed_test_of_a_package_is_never_taken_for_a_passed_one(
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     error: Exception | None,
     outputs: list[tuple[bool, list[str]]],
@@ -153,6 +154,11 @@ def test_a_failed_test_of_a_package_is_never_taken_for_a_passed_one(
     path = tmp_path / "a-1-h0_0.conda"
     path.touch()
     assert worker.test(path, [], None) == problem
+    printed: list[str] = []
+    for success, output in outputs:
+        if not success:
+            printed += [f"{worker.FAILED_TEST}{path.name}", *output]
+    assert capsys.readouterr().out.splitlines() == printed
     passed, wrong = worker.test_all([path], [], tmp_path / "broken", None)
     assert (passed == [path.name]) == (wrong is None) == (problem is None)
 

@@ -20,6 +20,10 @@ from typing import Any
 #: Variable with the content of rattler's file of channels' credentials.
 LOGINS = "MEGABUILD_CHANNEL_LOGINS"
 _PROCESSOR = "CONDA_OVERRIDE_ARCHSPEC"
+#: Begins the line above a failed test's output; a package's file name follows.
+FAILED_TEST = "::megabuild:: failed test of "
+#: Begins the error of the last test that failed; a package's file name and a colon follow.
+TEST_FAILED = "Test failed: "
 _SOLVE = "solve"
 #: rattler-build's errors have no types; these phrases tell them apart.
 _KINDS = (
@@ -96,7 +100,7 @@ def test(package: Path, channels: list[str], logins: str | None) -> str | None:
     for result in results:
         if not result.success:
             # a short test's log is removed before the driver can read it
-            print(*result.output, sep="\n", flush=True)
+            print(f"{FAILED_TEST}{package.name}", *result.output, sep="\n", flush=True)
             lines = [line for line in result.output if line.strip()]
             return lines[-1] if lines else "no output"
     return None
@@ -118,7 +122,7 @@ def test_all(
         elif kind_of(wrong) == _SOLVE:  # it needs a package that was not built; its own test did not fail
             problem = problem or wrong
         else:
-            problem = f"Test failed: {package.name}: {wrong}"
+            problem = f"{TEST_FAILED}{package.name}: {wrong}"
             if aside is not None:
                 aside.mkdir(exist_ok=True)
                 shutil.move(str(package), aside / package.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from time import monotonic
@@ -16,6 +16,7 @@ from groundwork.progress import MARKER, Phases, Step
 from groundwork.text import counted
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.logs import ENGINE, STAGING_SCRIPT, UNKNOWN, Script, ScriptKind, ScriptLine
+from megabuild.engine.worker import FAILED_TEST, TEST_FAILED
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.last_run import RunCosts
 from megabuild.status.status import logger
@@ -30,6 +31,10 @@ _BEFORE_COMPILE = (STAGING, "sync", "configure")
 _COMPILE = "compile"
 #: ninja's line of a finished object: its language and path.
 _OBJECT = re.compile(r"^\[\d+/\d+ [^\]]*\] Building (?P<language>\w+) object (?P<path>\S+)")
+#: Lines of rattler-build's about each script of a package's test: on its environment, above its output, and below it.
+_ENVIRONMENT = re.compile(r"^  Platform: \S+ \[__")
+_COMMANDS = "Testing commands:"
+_SCRIPT_FAILED = re.compile(r"^Script failed with status \d+$")
 _BINDINGS = re.compile(r"(torch_python|functorch|nnapi_backend)\.dir/")
 _OF_CUDA = re.compile(r"cuda|nvrtc")
 
@@ -194,6 +199,23 @@ class Culprit(NamedTuple):
     lines: list[str]  #: its last lines
 
 
+def _of_last_script(printed: Sequence[str]) -> list[str]:
+    """Return what the last script of a package's test printed, without rattler-build's lines about it."""
+    began = 0
+    ended = len(printed)
+    is_environment = False
+    for number, line in enumerate(printed):
+        if _ENVIRONMENT.match(line):
+            began = number
+            is_environment = True
+        elif is_environment and line == _COMMANDS:
+            began = number + 1
+            is_environment = False
+        elif _SCRIPT_FAILED.match(line):
+            ended = number
+    return list(printed[began:ended] or printed[began:])
+
+
 def _of_test(package: str, build_string: str, lines: list[str]) -> Culprit:
     return Culprit(package, build_string, f"test of {package} {build_string}", lines)
 
@@ -215,12 +237,14 @@ class LogTail:
         if outcome.kind is not OutcomeKind.TEST:
             script = self._last(ScriptKind.BUILD)
             return self._of_script(script) if script else Culprit("", "", "rattler-build", engine)
+        printed = self._printed_by_test(outcome, broken)
+        if printed is not None:
+            return printed
         names = {package_name(file_name) for file_name in broken}
         for script in reversed(self._scripts):
             if script.kind is ScriptKind.TEST and script.package in names:
                 return self._of_script(script)
-        # The check of a package's content prints nothing, and the log of a very short test is gone before it is read;
-        # but rattler-build prints what that test printed.
+        # the check of a package's content prints nothing
         named = sorted(filter(is_of_package, broken))
         if named:
             package = PackageId.of_file(named[0])
@@ -229,6 +253,22 @@ class LogTail:
         if built is not None:
             return _of_test(built.package, built.build_string, engine)
         return Culprit("", "", "rattler-build", engine)
+
+    def _printed_by_test(self, outcome: Outcome, broken: Collection[str]) -> Culprit | None:
+        """Return the failed test with its own lines, as the worker prints them; None if it printed none.
+
+        The logs do not tell the scripts of a test apart, nor tests of one name, such as an extension's for each Python.
+        """
+        failed = [name for name in broken if outcome.message.startswith(f"{TEST_FAILED}{name}: ")]
+        if not failed or not is_of_package(failed[0]):
+            return None
+        engine = list(self._scripts.get(ENGINE, ()))
+        begun = [number for number, line in enumerate(engine, 1) if line == FAILED_TEST + failed[0]]
+        if not begun and len(engine) < _REMEMBERED_LINES:
+            return None
+        lines = _of_last_script(engine[max(begun, default=0) :])
+        package = PackageId.of_file(failed[0])
+        return _of_test(package.name, package.build_string, lines)
 
     def _last(self, kind: ScriptKind, *, with_package: bool = False) -> Script | None:
         """Return the script of a kind that began last; ``with_package``: except the staging."""

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from cuda_code.judge import empty
 from groundwork import archives, files
-from groundwork.errors import IntegrityError, ProviderError
+from groundwork.errors import IntegrityError, MegabuildError, ProviderError
 from groundwork.network.index import Configured, File, configured, offered
 from groundwork.process import run
 from pyg_extensions.find_wheel import check_sha256, fetch
@@ -40,26 +40,39 @@ def download(
     for release in wanted:
         path = folder / release.archive
         if not path.is_file() or files.sha256(path) != release.sha256:
-            where = indexes()
-            fetch(_address(release, where), path, release.sha256, where, limit=_LARGEST)
+            _fetch_archive(release, path, indexes())
     return folder
 
 
-def _address(wanted: ExtensionRelease, where: Configured) -> str:
+def _fetch_archive(wanted: ExtensionRelease, path: Path, where: Configured) -> None:
+    """Fetch an archive from the first index that has it; raises the error of the first one that lists it."""
+    failure: MegabuildError | None = None
+    for address in _addresses(wanted, where):
+        try:
+            fetch(address, path, wanted.sha256, where, limit=_LARGEST)
+        except (ProviderError, IntegrityError) as error:
+            failure = failure or error
+        else:
+            return
+    if failure is not None:
+        raise failure
+
+
+def _addresses(wanted: ExtensionRelease, where: Configured) -> list[str]:
+    """Return the addresses at which indexes have an archive, the best first."""
     listed, troubles = offered(wanted.name, where, where.client().page)
     candidates: list[File] = []
     for file in listed:
         if not file.tags and file.version == Version(wanted.version) and file.name.endswith(".tar.gz"):
             candidates.append(file)
+    if not candidates:
+        problem = f"pip's index has no {wanted.archive}"
+        raise ProviderError("; ".join([problem, *troubles]), "check pip's indexes: pip config list")
     # an earlier index may have another archive of this name
+    found: list[str] = []
     for sha256 in (wanted.sha256, ""):
-        for file in candidates:
-            if file.sha256 == sha256:
-                return file.url
-    if candidates:  # its hash is in the error
-        return candidates[0].url
-    problem = f"pip's index has no {wanted.archive}"
-    raise ProviderError("; ".join([problem, *troubles]), "check pip's indexes: pip config list")
+        found += [file.url for file in candidates if file.sha256 == sha256]
+    return list(dict.fromkeys(found)) or [candidates[0].url]  # the last one's hash is in the error
 
 
 def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path | None) -> str:

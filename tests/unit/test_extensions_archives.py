@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,23 @@ def test_an_archive_comes_from_the_index_with_the_matrixs_hash(
         )
     both = Configured(indexes=(other.as_uri(), index.as_uri()))
     assert (download([RELEASE], tmp_path / "cache", lambda: both) / RELEASE.archive).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("fault", ["missing", "changed"])
+def test_an_archive_that_an_index_lists_but_does_not_have_comes_from_the_next_one(
+    fault: str, index: Path, tmp_path: Path
+) -> None:
+    """No index lists a hash."""
+    other = shutil.copytree(index, tmp_path / "other")
+    archive = other / "torch-scatter" / RELEASE.archive
+    archive.unlink()
+    if fault == "changed":
+        archive.write_bytes(b"something else")
+    both = Configured(indexes=(other.as_uri(), index.as_uri()))
+    assert (download([RELEASE], tmp_path / "cache", lambda: both) / RELEASE.archive).read_bytes() == CONTENT
+    alone = Configured(indexes=(other.as_uri(),))
+    with pytest.raises((ProviderError, IntegrityError), match=re.escape(RELEASE.archive)):
+        download([RELEASE], tmp_path / "empty", lambda: alone)
 
 
 def test_an_archive_that_goes_on_and_on_is_cut_short(

@@ -382,7 +382,7 @@ def test_an_index_that_does_not_answer_is_named_if_the_others_lack_an_archive(
     monkeypatch.setattr(fetch_sources, "offered", lambda *_: ((), troubles))
     release = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256="")
     with pytest.raises(ProviderError) as caught:
-        fetch_sources._address(release, Configured())
+        fetch_sources._addresses(release, Configured())
     assert caught.value.message.split("; ") == ["pip's index has no torch_scatter-2.1.2.tar.gz", *troubles]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import platform
 import random
 import re
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,9 +23,10 @@ from audit_wheels import configured_by_the_test
 from wheel_files import make_wheel, simple_index
 
 from groundwork.errors import ProviderError
-from groundwork.files import link, sha256
+from groundwork.files import link, sha256, verified
 from groundwork.machine import machine_platform
 from groundwork.network import resolver
+from groundwork.network.client import NotFound
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
 from megabuild.providers import catalogue, local_channel
@@ -124,6 +128,53 @@ def test_an_index_with_other_hashes_and_without_ranges_will_do(world: Site, tmp_
     assert _resolve(tmp_path, "app") == CHOSEN
     download.download(resolved.wheels, tmp_path, print)
     assert all(sha256(wheel.path(tmp_path)) == wheel.sha256 for wheel in resolved.wheels)
+
+
+@pytest.mark.parametrize("listed", ["without a hash", "with its hash"])
+@pytest.mark.parametrize("later", [True, False], ids=["on the next index", "nowhere else"])
+def test_a_listed_wheel_that_is_not_there_comes_from_the_next_index(
+    later: bool, listed: str, world: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror lists files that it no longer has."""
+    resolved = lock.resolve(["app"], _interpreter(), tmp_path / "locks")
+    name = next(wheel.file_name for wheel in resolved.wheels if wheel.name == "lib")
+    page = world.answers["/simple/lib/"]
+    assert isinstance(page, bytes)
+    if listed == "without a hash":
+        page = re.sub(rb"#sha256=\w+", b"", page)
+    world.answers["/simple/lib/"] = page
+    wheel = world.answers.pop(f"/simple/files/{name}")
+    if later:
+        world.answers["/later/lib/"] = page.replace(b"/simple/", b"/later/")
+        world.answers[f"/later/files/{name}"] = wheel
+        monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"{world.url}/later")
+    expected = (
+        nullcontext() if later else pytest.raises(ProviderError, match=rf"^{re.escape(name)}: .*/{name}: ")
+    )
+    with expected as caught:
+        download.download(resolved.wheels, tmp_path, print)
+    if caught is not None:
+        assert (type(caught.value), "HTTP status 404" in caught.value.message) == (ProviderError, True)
+        assert f"rm -r {tmp_path / 'locks'}" in caught.value.remedy
+    whole = [wheel.file_name for wheel in resolved.wheels if verified(wheel.path(tmp_path), wheel.sha256)]
+    assert (name in whole) == later
+
+
+def test_a_listed_wheel_that_is_not_there_is_named_while_it_is_locked(world: Site, tmp_path: Path) -> None:
+    """Its metadata are there, with which uv has chosen it."""
+    (wheel,) = (path for path in world.answers if path.startswith("/simple/files/quick-7"))
+    content = world.answers[wheel]
+    page = world.answers["/simple/quick/"]
+    assert isinstance(page, bytes)
+    assert isinstance(content, bytes)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        world.answers[f"{wheel}.metadata"] = archive.read("quick-7.dist-info/METADATA")
+    world.answers["/simple/quick/"] = page.replace(b'" >', b'" data-core-metadata="true" >')
+    del world.answers[wheel]
+    with pytest.raises(
+        NotFound, match=r"^quick-7-.*whl: listed by pip's index, but .*/quick-7-.*HTTP status 404"
+    ):
+        lock.resolve(["quick"], _interpreter(), tmp_path / "locks")
 
 
 def test_a_hash_that_the_index_has_corrected_is_named(world: Site, tmp_path: Path) -> None:

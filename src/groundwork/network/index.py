@@ -144,19 +144,19 @@ def places(more: Sequence[str] = (), index: str | None = None) -> Configured:
 def offered(project: str, where: Configured, fetch: Pages) -> tuple[tuple[File, ...], tuple[str, ...]]:
     """Return all wheels and source archives of a project, and the errors of unreadable indexes.
 
-    Files of one name and hash count as one, of the first index. Without a hash, each may be another build.
+    A file that several indexes have counts for each: one may list a file that it no longer has.
 
     Raises NetworkError: All indexes are unreadable, or have no such project (NotFound).
     """
     name = canonicalize_name(project)
     pages = [f"{index}/{name}/" for index in where.indexes]
-    files: dict[tuple[str, str], File] = {}
+    files: dict[str, File] = {}  # by address
     troubles: list[str] = []
     for address in (*pages, *where.links):
         try:
             for file in listed(address, fetch):
                 if file.project == name:
-                    files.setdefault((file.name, file.sha256 or file.url), file)
+                    files.setdefault(file.url, file)
         except NotFound:
             continue
         except NetworkError as error:

@@ -17,7 +17,7 @@ import msgspec
 
 from groundwork import files, redact
 from groundwork.errors import ProviderError
-from groundwork.network.client import NO_PARTS, Client, NetworkError, Timeouts
+from groundwork.network.client import NO_PARTS, Client, NetworkError, NotFound, Timeouts
 from groundwork.network.index import Configured, File, local_path
 from groundwork.zip_archive import open_zip, read_member
 
@@ -160,12 +160,15 @@ class Contents:
             note = noted(self._folder, file.sha256)
             if note is not None:
                 return note
+        remedy = "check the file on pip's index (pip config list)"
         try:
             content = self._read(file)
-        except (*BROKEN, OSError) as error:
-            raise ProviderError(
-                f"{file.name}: broken wheel: {error}", "check the file on pip's index (pip config list)"
+        except NotFound as error:
+            raise NotFound(
+                f"{file.name}: listed by pip's index, but {error.message}", remedy, error.status
             ) from error
+        except (*BROKEN, OSError) as error:
+            raise ProviderError(f"{file.name}: broken wheel: {error}", remedy) from error
         files.write(_note_file(self._folder, content.sha256), msgspec.json.encode(content))
         return content
 

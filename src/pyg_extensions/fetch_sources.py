@@ -14,7 +14,8 @@ from packaging.version import Version
 
 from cuda_code.judge import empty
 from groundwork import archives, files
-from groundwork.errors import IntegrityError, MegabuildError, ProviderError
+from groundwork.errors import IntegrityError, MegabuildError, OutOfSpaceError, ProviderError
+from groundwork.machine import filled_disk
 from groundwork.network.index import Configured, File, configured, offered
 from groundwork.process import run
 from pyg_extensions.find_wheel import check_sha256, fetch
@@ -161,6 +162,10 @@ def _clone(extension: Extension, version: str, target: Path, lacking: str, *, on
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "GIT_TERMINAL_PROMPT": "0"}
     done = run([git, "-c", "advice.detachedHead=false", *words], timeout=timeout, environ=environ)
     if done.returncode != 0:
+        if not only_try and filled_disk(target.parent, done.stderr):
+            raise OutOfSpaceError(
+                f"{lacking}: the disk is full ({target.parent})", "free some space and start again"
+            )
         causes = ["git failed, or took too long"]
         causes += re.findall(r"^(?:fatal|error): (.*)", done.stderr, re.MULTILINE)
         raise ProviderError(f"{lacking}: {causes[-1]}", remedy)

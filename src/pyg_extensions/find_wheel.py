@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from cuda_code.judge import empty
 from groundwork import files, redact
-from groundwork.errors import IntegrityError, ProviderError
+from groundwork.errors import FULL, IntegrityError, ProviderError
 from groundwork.keys import Key
 from groundwork.network.client import Timeouts
 from groundwork.network.index import Configured, File, local_path
@@ -124,6 +124,8 @@ def fetch(
 
     ``target`` appears complete and with the expected hash (an empty string: any hash), or not at all. ``where`` has the
     credentials and certificates of pip's indexes.
+
+    Raises OSError: The disk is full.
     """
     try:
         with files.scratch(target.parent) as empty:
@@ -135,6 +137,8 @@ def fetch(
             check_sha256(partial, sha256)
             partial.replace(target)
     except OSError as error:
+        if error.errno in FULL:
+            raise
         raise ProviderError(
             f"{redact.address(address)}: cannot copy: {error.strerror or error}",
             "check the folder's permissions and the disk",

@@ -50,7 +50,7 @@ from groundwork.errors import (
 from groundwork.jobs import Budget
 from groundwork.network import wheel_contents
 from groundwork.network.cache import Cache
-from groundwork.network.client import NetworkError, NotFound
+from groundwork.network.client import Client, NetworkError, NotFound
 from groundwork.network.index import Configured
 from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.engine import archive
@@ -76,7 +76,7 @@ from megabuild.status.status import Status
 from megabuild.store import published
 from pin_audit import snapshots
 from pin_audit.sources.pinning import PinningPackage
-from pyg_extensions import fetch_sources, pyg_index
+from pyg_extensions import fetch_sources, find_wheel, pyg_index
 from pyg_extensions.install import installer
 from pyg_extensions.install.installation import Origin
 from pyg_extensions.table import ExtensionRelease
@@ -603,6 +603,24 @@ def test_a_wheel_is_downloaded_whole_only_from_a_server_without_parts(
     with pytest.raises(ProviderError, match="broken wheel" if whole else error.message):
         contents.of(file)
     assert saved == ["https://i/a-1.whl"] * whole
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+def test_a_full_disk_is_no_fault_of_a_wheel(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the command; any other error is a reason to compile, or to look at the index."""
+
+    def save(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    expected = ProviderError if number == errno.EIO else OSError
+    monkeypatch.setattr(Client, "save", save)
+    with pytest.raises(expected, match=os.strerror(number)):
+        find_wheel.fetch("https://i/a-1.whl", tmp_path / "a-1.whl", "")
+    file = cast(Any, SimpleNamespace(name="a-1.whl", url="https://i/a-1.whl", sha256=""))
+    with pytest.raises(expected, match=os.strerror(number)):
+        wheel_contents.Contents(Configured(), tmp_path).of(file)
 
 
 @pytest.mark.parametrize(

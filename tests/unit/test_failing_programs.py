@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,12 +19,13 @@ from small_files import program, write
 from cmake_python_swap import cmake_regenerate, ninja_dry_run, python_facts, skbuild_backend
 from conda_wheels import tools
 from gpu_tools.slim.check import Check
-from groundwork import bootstrap
-from groundwork.errors import MegabuildError, PreflightError
+from groundwork import bootstrap, machine
+from groundwork.errors import MegabuildError, OutOfSpaceError, PreflightError
 from groundwork.network import resolver
 from groundwork.network.index import Configured
 from groundwork.pip_settings import PipSettings
 from megabuild.providers import command
+from megabuild.providers.local import python as local_python
 from megabuild.providers.local.package import LocalPackage, _compile_modules
 from pin_audit import git_command
 from pyg_extensions import fetch_sources
@@ -83,7 +85,7 @@ def uv(world: World) -> None:
 
 
 def auditwheel(world: World) -> None:
-    tools._run([world.program("fine")], {}, "x")
+    tools._run([world.program("fine")], {}, "x", writes=world.folder)
 
 
 def git(world: World) -> None:
@@ -237,6 +239,55 @@ def test_its_success_is_the_callers(
 ) -> None:
     """What the program prints and writes is enough for a success: the failures above are those of its end."""
     caller(World(tmp_path, "exit 0", monkeypatch))
+
+
+def writing_provider(world: World) -> None:
+    command.run([world.program()], what="x", timeout=20, writes=world.folder)
+
+
+def debug_symbols(world: World) -> None:
+    world.on_path("strip")
+    local_python._strip(world.folder)
+
+
+#: Callers whose program fills a folder.
+WRITING = (writing_provider, auditwheel, clone, byte_code, debug_symbols)
+REPORTED = "OSError: [Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize(
+    "caller", [*WRITING, pip, environment_of_the_program], ids=lambda caller: caller.__name__
+)
+def test_a_full_disk_that_it_reports_is_the_cause(
+    caller: Callable[[World], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OutOfSpaceError):
+        caller(World(tmp_path, f"echo '{REPORTED}'; echo '{REPORTED}' >&2; exit 1", monkeypatch))
+
+
+@pytest.mark.parametrize("caller", WRITING, ids=lambda caller: caller.__name__)
+def test_a_full_disk_that_it_does_not_report_is_the_cause(
+    caller: Callable[[World], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "is_full", lambda folder: True)
+    with pytest.raises(OutOfSpaceError):
+        caller(World(tmp_path, "exit 1", monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"), [("ulimit -f 0", OutOfSpaceError), ("", None)], ids=["no space", "space"]
+)
+def test_byte_code_that_the_system_refuses_is_no_syntax_error(
+    limit: str, kind: type[Exception] | None, tmp_path: Path
+) -> None:
+    """compileall ends with the same exit code for both."""
+    interpreter = program(tmp_path / "python", f'{limit}\nexec "{sys.executable}" "$@"')
+    write(tmp_path / "prefix/lib/template.py", 'raise OSError(" [Errno 28] No space left on device" (')
+    write(tmp_path / "prefix/lib/module.py", "pass\n")
+    package = LocalPackage(name="numpy", version="1", platform="linux-64")
+    with pytest.raises(kind) if kind else nullcontext():
+        _compile_modules(package, interpreter, tmp_path / "prefix")
+    assert bool(list(tmp_path.glob("prefix/lib/__pycache__/module.*"))) == (kind is None)
 
 
 @pytest.mark.parametrize("answer", ["", "no JSON", "[1", '["/nowhere"'])

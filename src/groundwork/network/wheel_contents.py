@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from groundwork import files, redact
-from groundwork.errors import ProviderError
+from groundwork.errors import FULL, ProviderError
 from groundwork.network.client import NO_PARTS, Client, NetworkError, NotFound, Timeouts
 from groundwork.network.index import Configured, File, local_path
 from groundwork.zip_archive import open_zip, read_member
@@ -168,6 +168,8 @@ class Contents:
                 f"{file.name}: listed by pip's index, but {error.message}", remedy, error.status
             ) from error
         except (*BROKEN, OSError) as error:
+            if getattr(error, "errno", None) in FULL:
+                raise
             raise ProviderError(f"{file.name}: broken wheel: {error}", remedy) from error
         files.write(_note_file(self._folder, content.sha256), msgspec.json.encode(content))
         return content

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from groundwork import guard, process
 from groundwork.errors import OutOfSpaceError, ProviderError
-from groundwork.machine import is_full, lacked_space
+from groundwork.machine import filled_disk
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,15 +48,21 @@ def run(
     if done.returncode == 0:
         return done.stdout
     printed = done.stdout + done.stderr
-    if writes is not None and (lacked_space(printed) or is_full(writes)):
-        raise OutOfSpaceError(
-            f"{what}: the disk is full, or has no inodes left ({writes})",
-            "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
-        )
+    if writes is not None:
+        refuse_full_disk(what, writes, printed)
     lines = [line for line in printed.splitlines() if line.strip()]
     explaining = [line for line in lines if re.match(relevant, line)] or lines
     tail = "\n  ".join(explaining[-_LINES_SHOWN:])
     raise ProviderError(f"{what}: {argv[0]} failed with exit status {done.returncode}:\n  {tail}", remedy)
+
+
+def refuse_full_disk(what: str, folder: Path, printed: str) -> None:
+    """Raise OutOfSpaceError if a program that failed had no space in a folder of the cache; `what`: the activity."""
+    if filled_disk(folder, printed):
+        raise OutOfSpaceError(
+            f"{what}: the disk is full, or has no inodes left ({folder})",
+            "free some space, or set MEGABUILD_CACHE to a folder on another disk, then run again",
+        )
 
 
 def _run_guarded(

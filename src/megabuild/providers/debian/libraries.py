@@ -117,6 +117,7 @@ def fill(root: DebianRoot, libraries: Mapping[str, LibraryFile], name: str, pref
         [str(program), "--force-rpath", "--set-rpath", "$ORIGIN", *files],
         what="setting RPATHs of Debian's libraries",
         timeout=120,
+        writes=folder,
     )
 
 

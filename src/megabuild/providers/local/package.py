@@ -17,11 +17,11 @@ from typing import Literal, NamedTuple
 
 from cuda_code.elf_file import NotElf, opened
 from groundwork import process
-from groundwork.errors import ProviderError
+from groundwork.errors import ProviderError, of_text
 from groundwork.keys import Key
 from groundwork.names import PackageId
 from megabuild.engine import reproducible
-from megabuild.providers.command import run
+from megabuild.providers.command import refuse_full_disk, run
 from megabuild.providers.local import assemble
 
 #: Part of every package's key: raise it when this module builds packages differently.
@@ -30,7 +30,10 @@ _FORMAT = 2
 #: Modification time of all files in a package, in seconds since 1970.
 _DATE = 1_000_000_000
 
-_SYNTAX_ERRORS = 1  # exit code of compileall
+#: Exit code of compileall for modules with syntax errors, and for system errors, which it prints only.
+_NOT_COMPILED = 1
+#: compileall's line of a system error, such as that of a full disk.
+_SYSTEM_ERROR = re.compile(r"^\w+: \[Errno \d+\] .*", re.MULTILINE)
 
 #: Inputs that are programs of this machine or of a root: a package with such an input starts them.
 _PROGRAMS = frozenset({"compiler", "program", "root"})
@@ -208,16 +211,23 @@ def _compile_modules(package: LocalPackage, interpreter: Path, prefix: Path) -> 
     A module with a syntax error, such as a template, gets none. Modules that name the prefix get none, either: their
     text changes when the package is installed.
 
-    Raises ProviderError: The interpreter does not run.
+    Raises ProviderError: The interpreter does not run, or could not write. OutOfSpaceError: The disk is full.
     """
     modules = prefix / "lib"
     argv = [str(interpreter), "-I", "-m", "compileall", "-q", "--invalidation-mode", "timestamp"]
     argv += ["-s", str(prefix), "-x", r"[/\\]tests?[/\\]", str(modules)]
     environ = os.environ | {"PYTHONHASHSEED": "0"}  # Python 3.10 writes sets in the order of their hashes
     done = process.run(argv, timeout=_TIMEOUT, environ=environ)
-    if done.returncode not in (0, _SYNTAX_ERRORS):
+    if done.returncode:
         what = f"compiling the modules of {package.name} {package.version}"
-        raise ProviderError(f"{what}: {interpreter} failed with exit status {done.returncode}: {done.stderr}")
+        refused = _SYSTEM_ERROR.search(done.stdout)
+        reason = refused[0] if refused else ""
+        refuse_full_disk(what, prefix, reason)
+        if reason:
+            raise of_text(reason, str(prefix)) or ProviderError(f"{what}: {reason}")
+        if done.returncode != _NOT_COMPILED:
+            failed = f"{interpreter} failed with exit status {done.returncode}: {done.stderr}"
+            raise ProviderError(f"{what}: {failed}")
     if package.relocate:
         for module in modules.rglob("*.py"):
             if package.relocate.encode() in module.read_bytes():

@@ -12,6 +12,7 @@ from pathlib import Path
 from groundwork import process
 from groundwork.errors import ProviderError
 from groundwork.files import walk
+from megabuild.providers.command import refuse_full_disk
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
 
@@ -170,9 +171,14 @@ def _undo_debian(interpreter: Interpreter, prefix: Path) -> None:
 
 
 def _strip(prefix: Path) -> None:
-    """Drop debug symbols, which are most of the size, if binutils is installed."""
+    """Drop debug symbols, which are most of the size, if binutils is installed.
+
+    Raises OutOfSpaceError: The disk is full, on which strip can leave half a library.
+    """
     binaries = [*prefix.rglob("*.so*"), *prefix.glob("bin/python*")]
     own = [path for path in binaries if path.is_file() and not path.is_symlink()]
     for path in own:
         path.chmod(path.stat().st_mode | 0o200)
-    process.run(["strip", "--strip-debug", *own], timeout=None)
+    done = process.run(["strip", "--strip-debug", *own], timeout=None)
+    if done.returncode:  # also for files that are no libraries
+        refuse_full_disk("removing debug symbols of Python", prefix, done.stderr)

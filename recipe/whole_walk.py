@@ -1,6 +1,6 @@
 """Walk through a folder of which every part counts: a folder that cannot be read is an error, not an empty one.
 
-Standard library only, because build scripts run it with any Python.
+Standard library only, because build scripts run it with any Python. The Python swap, which is usable alone, has a copy.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ def walk(top: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     Raises OSError: A folder cannot be read.
     """
     return os.walk(top, onerror=_refuse)
+
+
+def below(top: Path) -> Iterator[Path]:
+    """Yield all files below a folder, and links but for those to folders; raises OSError as :func:`walk`."""
+    for folder, _, names in walk(top):
+        for name in names:
+            yield Path(folder, name)
 
 
 def _refuse(error: OSError) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Set
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from groundwork import files
 from groundwork.damage import reading
 
 #: auditwheel adds this hash to the name of a library that it vendors.
@@ -32,15 +33,16 @@ def of_package(name: str, unpacked: Path) -> dict[str, Path]:
     """Return the licence texts of an unpacked package, by their paths below ``licenses``."""
     texts: dict[str, Path] = {}
     # a repacked wheel of PyPI has its texts in its metadata only
-    for path in unpacked.glob("site-packages/*.dist-info/**/*"):
-        if _TEXT.match(path.name):
-            texts[f"{name}/{path.name}"] = path
+    for metadata in unpacked.glob("site-packages/*.dist-info"):
+        for path in files.below(metadata):
+            if _TEXT.match(path.name):
+                texts[f"{name}/{path.name}"] = path
     folder = unpacked / "info" / "licenses"
     # the recipes gather licences in a folder of this name, which is inside info/licenses
     gathered = folder / "licenses"
     if gathered.is_dir():
         folder = gathered
-    for path in folder.rglob("*"):
+    for path in files.below(folder):
         texts[f"{name}/{path.relative_to(folder)}"] = path
     return _existing(texts)
 

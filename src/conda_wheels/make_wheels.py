@@ -338,6 +338,6 @@ class _WheelBuild:
         folder = self.folder / "package"
         with reading_archive(self.built.path):
             extract(self.built.path, folder)
-        paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+        paths = [path.relative_to(folder).as_posix() for path in files.below(folder)]
         texts = licences.of_package(self.built.project, folder)
         return _Contents(prefix=folder, paths=paths, texts=texts)

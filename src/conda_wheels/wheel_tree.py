@@ -15,7 +15,7 @@ from pathlib import Path
 
 from conda_wheels import tools
 from cuda_code.elf_file import ElfFile, NotElf, opened
-from groundwork import wheel_file
+from groundwork import files, wheel_file
 from groundwork.damage import reading
 from groundwork.errors import IntegrityError
 
@@ -79,7 +79,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _files(tree: Path) -> list[Path]:
-    return [path for path in sorted(tree.rglob("*")) if path.is_file()]
+    return [path for path in files.below(tree) if path.is_file()]
 
 
 def _is_elf(path: Path) -> bool:

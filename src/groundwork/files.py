@@ -265,6 +265,21 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     return os.walk(folder, onerror=refuse)
 
 
+def everything_below(folder: Path) -> Iterator[Path]:
+    """Yield all files, folders and links below a folder; raises OSError as :func:`walk`."""
+    for here, folders, names in walk(folder):
+        for name in (*folders, *names):
+            yield Path(here, name)
+
+
+def below(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted, and links but for those to folders; raises OSError as :func:`walk`."""
+    found: list[Path] = []
+    for here, _, names in walk(folder):
+        found += map(Path(here).joinpath, names)
+    return sorted(found)
+
+
 def former_name(name: str) -> str | None:
     """Return the former name of a folder that :func:`remove` was removing, maybe cut or empty; None of another one."""
     match = _REMOVED.fullmatch(name)

@@ -91,10 +91,9 @@ def note_output(cache: Path, output: Path) -> None:
 
 
 def outputs(cache: Path) -> dict[Path, Path]:
-    """Return the recorded output folders, with the files that record them."""
+    """Return the recorded output folders, with the files that record them; raises OSError if they cannot be read."""
     recorded: dict[Path, Path] = {}
-    for note in sorted((cache / _FOLDER / "outputs").glob("*")):
-        if note.is_file():
-            output = os.fsdecode(note.read_bytes())
-            recorded[Path(output)] = note
+    for note in files.below(cache / _FOLDER / "outputs"):
+        output = os.fsdecode(note.read_bytes())
+        recorded[Path(output)] = note
     return recorded

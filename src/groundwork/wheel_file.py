@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from groundwork import files
 from groundwork.damage import reading
 from groundwork.errors import IntegrityError
 from groundwork.zip_archive import open_zip, read_member
@@ -32,7 +33,7 @@ def pack(tree: Path, wheel: Path, date: int, *, compressed: bool = True) -> Path
     """Write a wheel with a new RECORD: entries sorted, metadata last, all with the same date (seconds since 1970)."""
     (folder,) = tree.glob("*.dist-info")
     record = f"{folder.name}/RECORD"
-    names = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    names = {path.relative_to(tree).as_posix() for path in files.below(tree) if path.is_file()}
     names.discard(record)
     how = zipfile.ZIP_STORED
     if compressed:

@@ -183,11 +183,18 @@ def _find_needed(output: Path, cache: Path) -> dict[str, str]:
     """Return the reasons to keep channels and their packages, by name; the reason under "" is for all of them."""
     needed: dict[str, str] = {}
     for folder, note in {**in_use.outputs(cache), output: None}.items():
-        if note and not (folder / "packages").is_dir():
-            needed[""] = (
-                f"packages in {folder}, which is missing, may need it; if {folder} is gone for good, delete {note}"
-            )
-        for run in (folder / "packages").glob("*"):
+        try:
+            runs = sorted((folder / "packages").iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            runs = []
+            if note:
+                needed[""] = (
+                    f"packages in {folder}, which is missing, may need it; if {folder} is gone for good, delete {note}"
+                )
+        except OSError as error:
+            runs = []
+            needed[""] = f"packages in {folder} may need it, but cannot be listed: {error.strerror}"
+        for run in runs:
             needed |= dict.fromkeys(_channels_of(run), f"needed to install the packages of {run.name}")
     return needed
 

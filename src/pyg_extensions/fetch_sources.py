@@ -87,7 +87,7 @@ def source_identity(extension: Extension, wanted: ExtensionRelease, folder: Path
 
 def _hash_checkout(checkout: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(checkout.rglob("*")):
+    for path in files.below(checkout):
         inside = path.relative_to(checkout)
         if path.is_file() and inside.parts[0] not in _NOT_SOURCES:
             digest.update(f"{inside}\0{files.sha256(path)}\0".encode())

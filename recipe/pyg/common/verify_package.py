@@ -8,6 +8,7 @@ a package for every later torch.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import sysconfig
@@ -39,7 +40,7 @@ def check(
     """
     libraries: list[LibraryFacts] = []
     unreadable: dict[str, Judgement] = {}
-    for file in sorted((folder / module).rglob("*.so")):
+    for file in _libraries(folder / module):
         path = str(file.relative_to(folder))
         try:
             facts = read(file, path)
@@ -60,6 +61,21 @@ def check(
             if judgement := judge_abi(facts):
                 faults.append(_fault(facts.path, judgement))
     return faults
+
+
+def _libraries(folder: Path) -> list[Path]:
+    """Return the libraries below a folder; raises OSError if one there cannot be read: it would pass for empty."""
+    found: list[Path] = []
+    for here, _, names in os.walk(folder, onerror=_refuse):
+        for name in names:
+            if name.endswith(".so"):
+                found.append(Path(here, name))
+    return sorted(found)
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _describe(facts: LibraryFacts) -> str:

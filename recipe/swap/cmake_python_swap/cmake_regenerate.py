@@ -14,6 +14,7 @@ from pathlib import Path
 
 from .cmake_cache import load
 from .ninja_dry_run import BUILD_FILE, Edge, Graph, NinjaError
+from .whole_walk import walk
 
 SOURCES = frozenset(
     [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".hh", ".inc", ".inl", ".def", ".in", ".proto"]
@@ -122,8 +123,8 @@ def _made_by_cmake(edges: Iterable[Edge]) -> set[str]:
 
 
 def _files(build_dir: Path) -> Iterator[Path]:
-    """Yield the files in a build folder, apart from ninja's own and copies."""
-    for folder, folders, names in os.walk(build_dir):
+    """Yield the files in a build folder, apart from ninja's own and copies; raises OSError for an unreadable folder."""
+    for folder, folders, names in walk(build_dir):
         if folder == str(build_dir):
             folders[:] = [name for name in folders if not name.startswith(_COPIES)]
         for name in names:

@@ -16,6 +16,7 @@ from pathlib import Path
 from .atomic_file import write_atomically
 from .ninja_dry_run import Graph
 from .python_facts import PythonFacts
+from .whole_walk import below
 
 RECORD = "python-headers.json"
 
@@ -52,7 +53,9 @@ def _state(facts: PythonFacts) -> dict[str, object]:
     folders = [folder for folder in (facts.include, facts.numpy_include, facts.pybind11_include) if folder]
     digest = hashlib.sha256()
     for folder in folders:
-        for path in sorted(Path(folder).rglob("*.h")):
+        for path in sorted(below(Path(folder))):
+            if path.suffix != ".h":
+                continue
             content = hashlib.sha256(path.read_bytes()).hexdigest()
             digest.update(f"{path.relative_to(folder)} {content}\n".encode("utf-8", "surrogateescape"))
     return {"folders": folders, "sha256": digest.hexdigest()}

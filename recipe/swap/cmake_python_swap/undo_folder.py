@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .atomic_file import write_atomically
+from .whole_walk import below
 
 #: Name of the copies from which a failed or killed swap is undone.
 UNFINISHED = "python-swap.undo"
@@ -29,8 +30,11 @@ def prepare(build_dir: Path, files: Iterable[Path], name: str = UNFINISHED) -> N
 
 
 def copies(build_dir: Path, name: str = UNFINISHED) -> list[Path]:
-    """Return the copied files, sorted; none if there are no copies, or :func:`forget` was called since."""
-    return [copy for copy in sorted((build_dir / name).rglob("*")) if copy.is_file()]
+    """Return the copied files, sorted; none if there are no copies, or :func:`forget` was called since.
+
+    Raises OSError: A folder of them cannot be read.
+    """
+    return [copy for copy in sorted(below(build_dir / name)) if copy.is_file()]
 
 
 def target_of(copy: Path, build_dir: Path, name: str = UNFINISHED) -> Path:

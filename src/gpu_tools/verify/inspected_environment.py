@@ -25,7 +25,7 @@ from gpu_tools.verify.subject import (
     sort_by_module,
 )
 from groundwork.errors import UsageError
-from groundwork.files import read_text
+from groundwork.files import below, read_text
 
 _TORCHS = re.compile(r"lib(?:torch|c10)\w*\.so")
 _USES_SYSTEM = re.compile(r"(?im)^include-system-site-packages\s*=\s*true")
@@ -92,7 +92,7 @@ class _Environment:
         """Return the libraries of torch and of all that link to it, by module and path."""
         paths: list[Path] = []
         for module in (TORCH, *KERNELS):
-            paths += (self._site / module).rglob(_LIBRARIES)
+            paths += self._files_of(module, self._site / module)
         paths += [library.path for library in self._user_libraries]
         for path in self._prefix.glob(f"lib/{_LIBRARIES}"):
             if TORCH_LIBRARY.fullmatch(library_name(path.name)):
@@ -108,10 +108,17 @@ class _Environment:
 
     def _find_elsewhere(self, module: str) -> list[Path]:
         """Return a module's libraries in the folders of editable installations."""
-        files: list[Path] = []
+        found: list[Path] = []
         for folder in self._elsewhere:
-            files += filter(Path.is_file, (folder / module).rglob(_LIBRARIES))
-        return sorted(files)
+            found += filter(Path.is_file, self._files_of(module, folder / module))
+        return sorted(found)
+
+    def _files_of(self, module: str, folder: Path) -> list[Path]:
+        """Return the files of a module's folder with a library's name; note a folder that cannot be read."""
+        found: list[Path] = []
+        with self._noting_damage(folder, module):
+            found += [path for path in below(folder) if ".so" in path.name]
+        return found
 
     def read_targets(self) -> dict[str, BuildTarget]:
         """Return the build targets in the metadata of wheels, then of conda packages, by module."""

@@ -13,7 +13,7 @@ from gpu_tools.unpacked_package import unpack_package
 from gpu_tools.verify.build_target import BuildTarget, read_conda_index
 from gpu_tools.verify.inspected_environment import read_environment
 from gpu_tools.verify.subject import Subject, name_module, read_dist_info, sort_by_module
-from groundwork import wheel_file
+from groundwork import files, wheel_file
 from groundwork.damage import reading_archive
 from groundwork.names import package_name
 
@@ -32,11 +32,11 @@ def open_subject(path: Path) -> Iterator[Subject]:
         module = name_module(_name_distribution(path.name, kind))
         with reading_archive(path):
             target = _read_target(folder, kind, path.name)
-        files = []
-        for file in folder.rglob("*.so*"):
-            if file.is_file() and not file.is_symlink():
-                files.append(file)
-        libraries = sort_by_module(folder, files)
+        found = []
+        for file in files.below(folder):
+            if ".so" in file.name and file.is_file() and not file.is_symlink():
+                found.append(file)
+        libraries = sort_by_module(folder, found)
         modules = set(libraries)
         if module in KERNELS:
             modules.add(module)

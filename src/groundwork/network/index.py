@@ -180,8 +180,14 @@ def listed(address: str, fetch: Pages) -> Sequence[File]:
 def _in_folder(folder: Path) -> Sequence[File]:
     if not folder.exists():
         raise NetworkError(f"{folder}: no such folder", REMEDY)
+    try:
+        wheels = sorted(path for path in folder.iterdir() if path.suffix == ".whl")
+    except NotADirectoryError:
+        return ()
+    except OSError as error:
+        raise NetworkError(f"{folder}: cannot be read: {error.strerror}", REMEDY) from error
     files: list[File] = []
-    for wheel in sorted(folder.glob("*.whl")):
+    for wheel in wheels:
         file = linked(wheel.as_uri(), {})
         if file is not None:
             files.append(file)

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from groundwork.errors import ConfigError, UsageError
+from groundwork.files import everything_below
 from groundwork.machine import machine_platform
 from groundwork.names import accelerator
 from groundwork.result import Result
@@ -114,7 +115,7 @@ def check_feedstock(root: Path) -> None:
     """
     folder = root / RECIPES
     configs = root / CONFIG_FOLDER
-    for path in (folder, configs, *folder.rglob("*"), *configs.rglob("*")):
+    for path in (folder, configs, *everything_below(folder), *everything_below(configs)):
         # an error could quote the target, which only this user may be allowed to read
         inside = Path(os.path.realpath(path)).is_relative_to(root.resolve())
         if path.is_symlink() and not (inside and path.exists()):

@@ -19,7 +19,7 @@ from rattler.package_streaming import PackageArchive
 
 from groundwork import redact
 from groundwork.errors import AuditError
-from groundwork.files import read_text
+from groundwork.files import everything_below, read_text
 from groundwork.keys import Key
 from groundwork.network.client import channel_url, run_with_deadline
 from megabuild.configs.platforms import Platforms
@@ -210,7 +210,7 @@ def _from_local(path: Path) -> _Files:
     try:
         if not path.is_dir():
             return _Files(config=read_text(path), migrations={})
-        for file in path.rglob("*.y*ml"):
+        for file in everything_below(path):
             name = file.relative_to(path).as_posix()
             if _MEMBER.fullmatch(name):
                 members[name] = read_text(file, errors="replace").encode()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cuda_code.elf_file import NotElf, opened
-from groundwork import process
+from groundwork import files, process
 from groundwork.errors import ProviderError, of_text
 from groundwork.keys import Key
 from groundwork.names import PackageId
@@ -229,8 +229,8 @@ def _compile_modules(package: LocalPackage, interpreter: Path, prefix: Path) -> 
             failed = f"{interpreter} failed with exit status {done.returncode}: {done.stderr}"
             raise ProviderError(f"{what}: {failed}")
     if package.relocate:
-        for module in modules.rglob("*.py"):
-            if package.relocate.encode() in module.read_bytes():
+        for module in files.below(modules):
+            if module.suffix == ".py" and package.relocate.encode() in module.read_bytes():
                 _remove_byte_code(module)
 
 
@@ -241,7 +241,7 @@ def _remove_byte_code(module: Path) -> None:
 
 def _files_with_rpath(folder: Path) -> list[str]:
     paths: list[str] = []
-    for path in sorted(folder.rglob("*")):
+    for path in files.below(folder):
         if path.is_file() and not path.is_symlink() and has_rpath(path):
             paths.append(str(path.relative_to(folder)))
     return paths

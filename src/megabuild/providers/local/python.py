@@ -11,7 +11,7 @@ from pathlib import Path
 
 from groundwork import process
 from groundwork.errors import ProviderError
-from groundwork.files import walk
+from groundwork.files import below, walk
 from megabuild.providers.command import refuse_full_disk
 from megabuild.providers.local.interpreters import Interpreter
 from megabuild.providers.local.package import LocalPackage
@@ -175,7 +175,8 @@ def _strip(prefix: Path) -> None:
 
     Raises OutOfSpaceError: The disk is full, on which strip can leave half a library.
     """
-    binaries = [*prefix.rglob("*.so*"), *prefix.glob("bin/python*")]
+    libraries = [path for path in below(prefix) if ".so" in path.name]
+    binaries = [*libraries, *prefix.glob("bin/python*")]
     own = [path for path in binaries if path.is_file() and not path.is_symlink()]
     for path in own:
         path.chmod(path.stat().st_mode | 0o200)

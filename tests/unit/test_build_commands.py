@@ -10,7 +10,7 @@ from tiny import Tiny, make_channel, provider
 
 from megabuild.plan import planning, upstream_tests
 from megabuild.plan.plan import PlanItem, Task
-from megabuild.run.summary import PackageResult, ResultStatus, install_line
+from megabuild.run.summary import PackageResult, ResultStatus, install_command, install_line
 
 
 def test_the_line_names_packages_python_and_what_they_were_built_for(
@@ -25,6 +25,9 @@ def test_the_line_names_packages_python_and_what_they_were_built_for(
     assert line.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
     assert line.endswith(f"tinypy --python 3.12 --from tiny-rehearsal -o {plan.options.output}")
     assert install_line(plan, ()) == ""
+    alone = install_command(plan, plan.items[-1].package, tmp_path / "broken")
+    assert alone.startswith("CONDA_OVERRIDE_CUDA=13.2 CONDA_OVERRIDE_GLIBC=9.9 python3 ")
+    assert alone.endswith(f" --channel {tmp_path / 'broken'}")
 
 
 @pytest.mark.parametrize("folder", ["output", "elsewhere"])

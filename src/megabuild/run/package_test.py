@@ -113,7 +113,7 @@ def _test(attempt: Attempt, shelf: Shelf, package: PlannedPackage) -> TaskResult
         what = f"test of {package.name} {package.build_string}"
         aside = state.parent / BROKEN
         failed = [package.file_name]
-        install = install_command(plan.options, package, aside)
+        install = install_command(plan, package, aside)
         error = attempt.explain(outcome, sandbox, aside=aside, broken=failed, what=what, install=install)
         if isinstance(error, (PackageTestError, UpstreamTestError)):  # not if the test was killed
             shelf.reject(built)

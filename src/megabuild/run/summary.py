@@ -245,16 +245,21 @@ def install_line(plan: Plan, rows: Iterable[PackageResult]) -> str:
     if not names:
         pythons = (None, python) if plan.is_foreign else (python,)
         names = [package.name for package in packages if package.python in pythons]
+    return _with_variables(plan, _words(plan.options, names, python))
+
+
+def install_command(plan: Plan, package: PlannedPackage, channel: Path) -> str:
+    """Return the command that creates an environment of a package that is in a channel of its own."""
+    words = _words(plan.options, [package.name], package.python)
+    return _with_variables(plan, [*words, "--channel", display(channel)])
+
+
+def _with_variables(plan: Plan, words: Sequence[str]) -> str:
+    """Return a command with the virtual packages of the build, such as Debian's glibc, which this machine may lack."""
     variables = []
     for name, version in plan.environment.virtual_packages.items():
         variables.append(f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}")
-    return " ".join([*variables, shlex.join(_words(plan.options, names, python))])
-
-
-def install_command(options: Options, package: PlannedPackage, channel: Path) -> str:
-    """Return the command that creates an environment of a package that is in a channel of its own."""
-    words = _words(options, [package.name], package.python)
-    return shlex.join([*words, "--channel", display(channel)])
+    return " ".join([*variables, shlex.join(words)])
 
 
 def _words(options: Options, names: Iterable[str], python: str | None) -> list[str]:

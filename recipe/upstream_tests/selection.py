@@ -75,7 +75,7 @@ class Selection:
         for part in Part:
             section = self.sections.get(part.value, {})
             if file in section:
-                return section[file]
+                return " ".join(section[file].split())  # pytest refuses expressions of several lines
         return ""
 
     def skips(self, build: Build) -> list[tuple[str, str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from _pytest.mark.expression import Expression
 
-from upstream_tests.selection import Build, Selection
+from upstream_tests.selection import Build, Part, Selection, read_selection
 
 #: PyTorch 2.6.0 with CUDA for ARM, as Debian would build it.
 BUILD = Build(version="2.6.0+debian", words=frozenset({"cuda", "generic", "aarch64", "python3.12"}))
@@ -48,3 +49,13 @@ def test_a_build_that_lacks_one_word_of_a_condition_skips_nothing(missing: str) 
     selection = Selection(sections={f"skip {' '.join(sorted(BUILD.words))}": {"test_a.py::*": "reason"}})
     assert selection.skips(BUILD) == [("test_a.py::*", "reason")]
     assert selection.skips(replace(BUILD, words=BUILD.words - {missing})) == []
+
+
+def test_an_expression_of_several_lines_is_one_for_pytest() -> None:
+    selection = read_selection()
+    files = [name for part in Part for name in selection.sections[part.value]]
+    assert files
+    for name in files:
+        expression = selection.keywords(name)
+        assert "\n" not in expression
+        Expression.compile(expression or "all")

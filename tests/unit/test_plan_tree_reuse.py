@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from small_files import write
 from stop_at_write import every_stop
@@ -358,6 +359,36 @@ def test_the_last_staging_outlives_a_kill_while_its_tree_is_prepared(state: Path
         assert last.fingerprint == FIRST
         assert last.inputs is not None
         assert use_of(folder, PROTOBUF) is TreeUse.RESUME, "its tree is kept"
+
+
+#: Objects of a staging in another folder.
+LEFT = ObjectCounts(core=4, bindings=6, kernels=3)
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "missing"),
+    [
+        (FIRST, ObjectCounts()),
+        (FIRST.moved_to("host:/y"), ObjectCounts(kernels=3)),
+        (
+            with_packages(FIRST.moved_to("host:/y"), host_libprotobuf="6 h 1"),
+            ObjectCounts(core=3, bindings=5, kernels=3),
+        ),
+        (replace(FIRST, compilers={"place": "host:/x", "variant cxx": "15"}), None),
+        (replace(FIRST, source={"recipe": "2"}), None),
+    ],
+    ids=["same place", "another folder", "and protobuf", "compiler", "recipe"],
+)
+def test_the_objects_that_another_folder_s_staging_left_are_counted(
+    tmp_path: Path, fingerprint: Fingerprint, missing: ObjectCounts | None
+) -> None:
+    inputs = msgspec.convert({**RECORDED, "objects": LEFT}, EnvironmentInputs)
+    left = LastStaging(fingerprint=FIRST, inputs=inputs)
+    fresh = decide(tmp_path / "tree", tmp_path / "out", fingerprint)
+    counted = tree_reuse.count_missing(fresh, left, fingerprint)
+    assert (counted.use, counted.missing) == (TreeUse.FRESH, missing)
+    without_record = LastStaging(fingerprint=FIRST, inputs=None)
+    assert tree_reuse.count_missing(fresh, without_record, fingerprint) == fresh
 
 
 def test_phrases_name_each_change_once_and_the_strongest_first() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import future
@@ -169,18 +170,19 @@ def test_another_output_folder_has_the_objects_of_the_last_staging(
     make_channel(tiny.channel, (("headers", "5.0", "0"), *PACKAGES))
     assert staging_sentence(tiny.outlook().progress) == "tiny-build is built from scratch (not compiled yet)"
     tiny.run()
-    shutil.rmtree(tiny.options().state)
-    shutil.rmtree(tiny.options().packages)
-    progress = tiny.outlook().progress
+    cache = tiny.options().cache
+    tiny = replace(tiny, output=tiny.output.with_name("another"))
+    progress = tiny.outlook(cache=cache).progress
     assert staging_sentence(progress) == (
         "tiny-build is rebuilt with objects from the object cache; every object exists: links and packages only"
         " (not compiled in this output folder yet)"
     )
     assert progress.kind is RunKind.REBUILD
     make_channel(tiny.channel, (("headers", "6.0", "0"), *PACKAGES))
-    assert "at most 2 of 6 objects are compiled again: 2 of libtorch" in staging_sentence(tiny.outlook().progress)
-    shutil.rmtree(tiny.options().cache / "objects")
-    assert "built from scratch" in staging_sentence(tiny.outlook().progress), "objects are gone"
+    sentence = staging_sentence(tiny.outlook(cache=cache).progress)
+    assert "at most 2 of 6 objects are compiled again: 2 of libtorch" in sentence
+    shutil.rmtree(cache / "objects")
+    assert "built from scratch" in staging_sentence(tiny.outlook(cache=cache).progress), "objects are gone"
 
 
 def test_a_changed_package_of_no_object_builds_nothing_and_a_header_keeps_the_tree(tiny: Tiny) -> None:

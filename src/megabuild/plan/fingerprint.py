@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ from megabuild.providers.environment import Environment
 _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_python"})
 #: Keys that name PyTorch's release: staging copies changed sources into the tree, and configures it again.
 _KEYS_OF_RELEASE = ("torch_version", "torch_sha256")
+#: The fact of the compilers that names where the tree is.
+_PLACE = "place"
 _DPKG_FIELD = re.compile(r"^(Package|Version|Status|Architecture): *(.*?) *$", re.MULTILINE)
 
 
@@ -47,6 +49,15 @@ class Fingerprint(Key):
     #: facts whose changes ninja notices in the tree
     source: Mapping[str, str] = field(default_factory=dict)
     required: tuple[str, ...] = ()  #: names of the packages that the recipe itself requires
+
+    def moved_to(self, place: str) -> Fingerprint:
+        """Return the fingerprint of the same compile in another place."""
+        return replace(self, compilers={**self.compilers, _PLACE: place})
+
+    @property
+    def place(self) -> str:
+        """The isolation, and the path of the tree in it; empty in a record without them."""
+        return self.compilers.get(_PLACE, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +81,7 @@ class StagingInputs(Key):
     @property
     def fingerprint(self) -> Fingerprint:
         """The facts by kind, under names for people."""
-        compilers = {"place": self.place}
+        compilers = {_PLACE: self.place}
         if self.cross_from:
             compilers["compiling platform"] = self.cross_from
         # their effect on objects is visible to ninja as a command line, or is a package or variant below

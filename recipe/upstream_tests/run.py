@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -23,7 +24,11 @@ PATIENCE = 6  # hours for one file
 TEST_PATIENCE = 1200  # seconds for one test
 #: Begins the line of a failed test; the driver reads it (megabuild/plan/upstream_tests.py).
 FAILED_TEST = "failed test: "
+#: Begins the line of a failed test whose process ended, as by the kernel for want of memory.
+CRASHED_TEST = "crashed test: "
 _MOST_NAMED = 50
+#: pytest-xdist's text in the report.
+_CRASH = re.compile(r"worker '\w+' crashed while running ")
 _QUIET = (0, 5)  # pytest's exit codes if all tests are skipped, or none is selected
 
 
@@ -41,6 +46,7 @@ class Result:
 
     counts: dict[Outcome, int]
     failed: list[str]  # the tests that failed, or the file; each can be given to this program again
+    crashed: list[str] = field(default_factory=list)  # those of them whose process ended
 
 
 def jobs() -> int:
@@ -73,7 +79,10 @@ def read_report(report: Path, file: str) -> Result | None:
         outcome = _outcome(case)
         result.counts[outcome] += 1
         if outcome is Outcome.FAILED:
-            result.failed.append(_name(case, file))
+            name = _name(case, file)
+            result.failed.append(name)
+            if _has_crashed(case):
+                result.crashed.append(name)
     return result
 
 
@@ -85,6 +94,11 @@ def _outcome(case: ElementTree.Element) -> Outcome:
     if "skipped" in kinds:
         return Outcome.SKIPPED
     return Outcome.PASSED
+
+
+def _has_crashed(case: ElementTree.Element) -> bool:
+    """Return whether pytest-xdist reports that the process of a failed test ended."""
+    return any(_CRASH.match(child.text or "") for child in case)
 
 
 def _name(case: ElementTree.Element, file: str) -> str:
@@ -131,9 +145,12 @@ def _environment(work: Path) -> dict[str, str]:
     return environment
 
 
-def _failure(file: str) -> Result:
+def _failure(file: str, exit_code: int = 0) -> Result:
     """Return the result of a file whose tests are unknown."""
-    return Result(counts={**dict.fromkeys(Outcome, 0), Outcome.FAILED: 1}, failed=[file])
+    result = Result(counts={**dict.fromkeys(Outcome, 0), Outcome.FAILED: 1}, failed=[file])
+    if exit_code < 0:
+        result.crashed.append(file)
+    return result
 
 
 def run_file(name: str, selection: Selection, work: Path, count: int) -> Result:
@@ -149,7 +166,7 @@ def run_file(name: str, selection: Selection, work: Path, count: int) -> Result:
     result = read_report(report, file)
     if result is None:
         print(f"{name}: pytest ended with exit code {done.returncode}, without a report", flush=True)
-        return _failure(file)
+        return _failure(file, done.returncode)
     if result.failed or (done.returncode == 0 and result.counts[Outcome.PASSED]):
         return result
     if done.returncode in _QUIET and selection.may_be_empty(file, installed_build()):
@@ -159,6 +176,8 @@ def run_file(name: str, selection: Selection, work: Path, count: int) -> Result:
     print(f"{name}: pytest ended with exit code {done.returncode}; {passed} tests passed", flush=True)
     result.counts[Outcome.FAILED] += 1
     result.failed.append(file)
+    if done.returncode < 0:
+        result.crashed.append(file)
     return result
 
 
@@ -168,6 +187,7 @@ def run(selection: Selection, names: Sequence[str], count: int) -> int:
     heads = "".join(f"{outcome.value:>9}" for outcome in Outcome)
     lines = [f"\n{'':{width}}{heads}  minutes"]
     failed: list[str] = []
+    crashed: list[str] = []
     total = 0
     for number, name in enumerate(names, 1):
         print(f"file {number} of {len(names)}: {name}", flush=True)
@@ -179,11 +199,13 @@ def run(selection: Selection, names: Sequence[str], count: int) -> int:
         lines.append(f"{name:{width}}{numbers}{minutes:>9.1f}")
         total += result.counts[Outcome.PASSED] + result.counts[Outcome.FAILED]
         failed += result.failed
+        crashed += result.crashed
     print("\n".join(lines))
     if not failed:
         print("all passed")
         return 0
-    for test in failed[:_MOST_NAMED]:
-        print(f"{FAILED_TEST}{test}")
+    others = [test for test in failed if test not in crashed]
+    named = [*(f"{CRASHED_TEST}{test}" for test in crashed), *(f"{FAILED_TEST}{test}" for test in others)]
+    print("\n".join(named[:_MOST_NAMED]))
     print(f"{len(failed)} of {total} failed; to repeat one alone: pytorch-tests '{failed[0]}'")
     return 1

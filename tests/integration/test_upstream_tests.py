@@ -128,8 +128,8 @@ def test_what_is_selected_is_packed_with_its_imports_and_passes_or_is_skipped_fo
     [
         ("def two(): return 3\n", "failed test: test_sum.py::TestSum::test_right\n"),
         ("import no_such_module\n", "failed test: test_sum.py\n"),
-        ("import os\ndef two(): os._exit(0)\n", "failed test: test_sum.py::TestSum::test_right\n"),
-        ("import os\ndef two(): os.abort()\n", "failed test: test_sum.py::TestSum::test_right\n"),
+        ("import os\ndef two(): os._exit(0)\n", "crashed test: test_sum.py::TestSum::test_right\n"),
+        ("import os\ndef two(): os.abort()\n", "crashed test: test_sum.py::TestSum::test_right\n"),
         ("import pytest\npytest.skip('no such hardware', allow_module_level=True)\n", "0 tests passed"),
     ],
 )
@@ -162,7 +162,8 @@ def test_a_file_that_may_be_empty_fails_without_a_report(packed: Path, end: str,
     )
     told = run(packed, "run", "deep/test_kernel.py", "-n", "1", expect=1)
     assert f"deep/test_kernel.py: pytest ended with exit code {code}, without a report\n" in told
-    assert "failed test: deep/test_kernel.py\n" in told
+    kind = "crashed" if code < 0 else "failed"
+    assert f"{kind} test: deep/test_kernel.py\n" in told
     assert rows(told) == {"deep/test_kernel.py": ["0", "1", "0"]}
 
 

@@ -294,9 +294,18 @@ def test_a_failed_test_is_repeated_where_its_program_runs(tmp_path: Path) -> Non
 
 
 def test_tests_of_pytorch_that_the_kernel_ended_are_a_lack_of_memory(tmp_path: Path) -> None:
-    error = failed_tests(tmp_path, f"failed test: {UPSTREAM[0]}", short=True)
+    error = failed_tests(tmp_path, f"crashed test: {UPSTREAM[0]}", short=True)
     assert isinstance(error, OutOfMemoryError)
     assert error.fewer_jobs_help
+    error = failed_tests(tmp_path, f"crashed test: {UPSTREAM[0]}")
+    assert isinstance(error, UpstreamTestError)
+    assert UPSTREAM[0] in error.message
+
+
+def test_a_test_of_pytorch_that_fails_while_memory_runs_out_elsewhere_has_failed(tmp_path: Path) -> None:
+    error = failed_tests(tmp_path, f"failed test: {UPSTREAM[0]}", short=True)
+    assert isinstance(error, UpstreamTestError)
+    assert UPSTREAM[0] in error.message
 
 
 def test_a_test_package_that_names_no_test_is_another_failure(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ PROGRAM = "env/bin/pytorch-tests"
 KEY = "torch_upstream_tests"
 _ON = ("1",)
 _OFF = ("0",)
-#: Begins the line of a failed test (recipe/upstream_tests/run.py).
+#: Begin the lines of failed tests (recipe/upstream_tests/run.py), the second of those whose process ended.
 _FAILED_TEST = "failed test: "
+_CRASHED_TEST = "crashed test: "
 #: Its last line: it names no more than 50 of the failed tests.
 _COUNT = re.compile(r"(\d+) of \d+ failed; to repeat one alone: ")
 
@@ -66,9 +67,15 @@ def read_failed_tests(lines: Iterable[str]) -> list[str]:
     """Return the names of the tests that failed, each once, from what the package's test printed."""
     names: dict[str, None] = {}
     for line in lines:
-        if line.startswith(_FAILED_TEST):
-            names[line.removeprefix(_FAILED_TEST).strip()] = None
+        for beginning in (_CRASHED_TEST, _FAILED_TEST):
+            if line.startswith(beginning):
+                names[line.removeprefix(beginning).strip()] = None
     return list(names)
+
+
+def has_crashed_test(lines: Iterable[str]) -> bool:
+    """Return whether the process of a failed test ended, from what the package's test printed."""
+    return any(line.startswith(_CRASHED_TEST) for line in lines)
 
 
 def count_failed_tests(lines: Iterable[str]) -> int:

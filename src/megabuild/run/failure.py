@@ -224,8 +224,10 @@ class Failure:
     def _complaint(self) -> Complaint:
         if not self._failed_tests:
             return find_complaint(self._step, self.first)
-        # tests of PyTorch print errors of all kinds; one whose process the kernel ends has failed
-        return Complaint.KILLED if self.short else Complaint.NONE
+        # tests of PyTorch print errors of all kinds; memory may have run out elsewhere on the machine
+        if self.short and upstream_tests.has_crashed_test(self.lines):
+            return Complaint.KILLED
+        return Complaint.NONE
 
     def _resource_error(self) -> tuple[FailureKind, MegabuildError] | None:
         match self._verdict:

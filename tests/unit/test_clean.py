@@ -24,6 +24,7 @@ from groundwork import files, in_use
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
 from groundwork.errors import BusyError
+from groundwork.text import size
 from megabuild import cleaning
 from megabuild.cleaning import COSTS, Item, Kind, find_items, remove, size_of
 from megabuild.plan.options import objects_lock
@@ -344,3 +345,20 @@ def test_the_command_lists_first_and_removes_with_apply(
     for words, code in ((["--apply"], 2), (["--kind", "x", "--apply"], 2), (["osx"], 3)):
         assert call(invocation, "clean", *words, "-o", str(output)).exit_code == code
     assert left(output, cache) == before
+
+
+def test_files_that_stay_are_named_with_the_reason_and_not_counted_as_removed(
+    output: Path, cache: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_CACHE", str(cache))
+    tree = output / RUN / "tree"
+    others = ("own-rehearsal", "zstd-feedstock-0123abcd")
+    octets = sum(size_of(cache / "objects" / name) for name in others)
+    words = ["--kind", "tree", "--kind", "objects", "--apply", "-o", str(output)]
+    with files.FileLock(output / RUN / "lock"), in_use.shared_lock(cache, objects_lock("own")):
+        done = call(invocation, "clean", *words)
+    assert done.exit_code == 0, done.output
+    assert tree.exists()
+    assert [path.name for path in (cache / "objects").iterdir()] == ["own"]
+    assert f"kept {tree} and 1 more: in use" in done.stdout
+    assert f"removed {size(octets)}\n" in done.stdout

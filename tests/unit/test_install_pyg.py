@@ -208,6 +208,14 @@ def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(
         find_import_fault(find("torch_scatter"), environment(interpreter=killed))
 
 
+@pytest.mark.parametrize("name", ["SEGV", "ABRT", "ILL", "TERM"])
+def test_an_import_that_a_signal_ends_is_a_fault_of_the_extension(name: str, tmp_path: Path) -> None:
+    python = fake_python(tmp_path, f"kill -{name} $$")
+    fault = find_import_fault(find("torch_scatter"), environment(interpreter=python))
+    assert fault.startswith("`import torch_scatter` fails: ")
+    assert f"SIG{name}" in fault
+
+
 def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -270,6 +270,15 @@ def test_a_library_is_always_there_and_a_manifest_on_the_disk_names_it_first(env
     assert f"rename {original}" not in calls
 
 
+def test_new_files_are_on_the_disk_before_an_original_is_replaced(env: Path, slim: Any) -> None:
+    with watched(env) as calls:
+        assert slim("--apply", "--no-check") == 0
+    first = min(number for number, made in enumerate(calls) if f"{BACKUP}/originals/" in made)
+    new = {made.removeprefix("open ") for made in calls[:first] if made.startswith(f"open {BACKUP}/new/")}
+    assert {f"{BACKUP}/new/{TORCH}", f"{BACKUP}/new/{TORCHS_LIST}"} <= new
+    assert new <= {made.removeprefix("fsync ") for made in calls[:first] if made.startswith("fsync ")}
+
+
 @pytest.mark.parametrize("what", ["--apply", "--undo"])
 def test_what_was_cut_short_is_not_forgotten(what: str, env: Path, slim: Any) -> None:
     """Some are back, some are not: neither state is one to stay in."""

@@ -56,6 +56,26 @@ def test_extensions_kernels_are_cached_by_their_list_of_headers(repository: Path
 
 
 @pytest.mark.parametrize(
+    ("recipe", "script", "cache"),
+    [
+        ("recipe", "build_env.sh", "TORCH_CCACHE"),
+        ("recipe/pyg/pytorch_scatter", "../common/build_env.sh", "PYG_CCACHE"),
+    ],
+)
+def test_an_object_cache_knows_a_compiler_by_its_content_and_no_folder(
+    recipe: str, script: str, cache: str, repository: Path, tmp_path: Path
+) -> None:
+    """Compilers of two packages may have one date and size."""
+    more = {"RECIPE_DIR": str(repository / recipe), cache: "ccache"}
+    made = settings(repository, tmp_path, **more)
+    command = ["bash", "-euc", f'source "$RECIPE_DIR/{script}"; env']
+    done = subprocess.run(command, env=made, check=True, capture_output=True, text=True)
+    told = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    wanted = {"COMPILERCHECK": "content", "NOHASHDIR": "1", "BASEDIR": str(tmp_path)}
+    assert {name: told.get(f"CCACHE_{name}") for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
     ("on_path", "wheel", "home"),
     [(False, "", None), (True, "", "host"), (False, "/torch_scatter.whl", "build")],
 )

@@ -570,6 +570,20 @@ def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree
     assert excluded == ["*.a", "/torch/lib/libc10.so"]
 
 
+@pytest.mark.parametrize("swapped", [True, False])
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_back_end_learns_whether_cmake_has_failed(code: int, swapped: bool, tmp_path: Path) -> None:
+    """After a swap, ninja is asked next; of this tree, which is not configured, it says nothing."""
+    called = program(tmp_path / "cmake", "false")
+    skbuild_backend._write_cmake(called, tmp_path, swapped=swapped)
+    program(tmp_path / "bin" / "cmake", f"exit {code}")
+    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    done = subprocess.run([called, "-S", "."], env=environ, capture_output=True, text=True, check=False)
+    assert ("build.ninja" in done.stderr) == (swapped and code == 0), "asked only after a success"
+    assert done.returncode == (1 if swapped and code == 0 else code)
+    assert subprocess.run([called, "--build", "."], env=environ, check=False).returncode == code
+
+
 def test_a_cross_compiled_tree_agrees_although_cmake_has_asked_for_no_soabi(tmp_path: Path) -> None:
     def disagreements(version: str, soabi: str) -> list[str]:
         properties = f"Python;{version.replace('.', ';')};64;<none>;{soabi};abi3;/usr;/usr;/usr;/usr"

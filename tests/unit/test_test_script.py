@@ -1,4 +1,4 @@
-"""What scripts/test says before it begins."""
+"""What scripts/test says before it begins, and how it ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from pathlib import Path
 
 import pytest
 from small_files import program, write
+
+#: The names of the steps, and words of the commands that they run.
+STEPS = {
+    "configs in step": "python -m megabuild configs", "ruff": "ruff check", "ruff format": "ruff format",
+    "mypy": "mypy", "density": "measure_density.py", "imports": "lint-imports", "tests": "python -m pytest",
+}  # fmt: skip
+#: Each program: in place of Python, it also tells where the environment is.
+STUB = """
+[ "$1" != -c ] || { echo "$0"; exit; }
+case "${0##*/} $*" in *"$FAILING"*) exit 5 ;; esac
+"""
 
 
 def test_missing_tools_are_named_and_nobody_is_asked_to_install_servers(
@@ -47,3 +58,22 @@ def test_on_a_ci_machine_a_tool_that_cannot_be_installed_ends_it(
     environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CI": "true", "PYTHON": str(python)}
     done = subprocess.run([tmp_path / "scripts" / "test"], env=environ, capture_output=True, check=False)
     assert done.returncode == (100 if failing else 3), done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("--checks",)])
+@pytest.mark.parametrize("failing", [*STEPS, "none"])
+def test_a_step_that_fails_fails_the_whole(
+    failing: str, arguments: tuple[str, ...], repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(repository / "scripts" / "test", tmp_path / "scripts")
+    write(tmp_path / ".ci/apt-packages.txt", "")
+    for name in ("python", "ruff", "mypy", "lint-imports"):
+        program(tmp_path / "bin" / name, STUB)
+    python = str(tmp_path / "bin/python")
+    environ = {**os.environ, "PYTHON": python, "FAILING": STEPS.get(failing, failing)}
+    command = [str(tmp_path / "scripts" / "test"), *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    fails = failing in STEPS and not (arguments and failing == "tests")
+    assert done.returncode == int(fails), done.stderr
+    assert (f"failed: {failing}\n" in done.stdout) == (fails and failing != "tests")

@@ -1001,7 +1001,9 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
     assert source_identity(scatter, release, tmp_path) == before
     match change:
         case "content":
-            write(checkout / "csrc/a.cpp", "changed")
+            dated = (checkout / "csrc/a.cpp").stat().st_mtime_ns
+            write(checkout / "csrc/a.cpp", "csrc/z.cpp")  # the size stays
+            os.utime(checkout / "csrc/a.cpp", ns=(dated, dated))
         case "name":
             (checkout / "csrc/b.cpp").rename(checkout / "csrc/c.cpp")
         case "folder":
@@ -1137,6 +1139,33 @@ def test_a_value_counts_where_an_expression_uses_it_and_not_where_a_word_equals_
         changed, others = parts(recipe)
         assert (changed != staging) == is_used, name
         assert (others != packages) == (name == "build"), name
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("number: 1", "number: 2"),
+        ("sha256: a1", "sha256: a2"),
+        ("patches: [p]", "patches: [q]"),
+        ("license: MIT", "license: BSD"),
+    ],
+)
+def test_a_section_of_the_top_level_counts_for_each_package(old: str, new: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    text = """
+        build: {number: 1}
+        source: {url: "https://site.invalid/a.tar.gz", sha256: a1, patches: [p]}
+        about: {license: MIT}
+        outputs:
+          - package: {name: one}
+          - package: {name: two}
+    """
+    write(recipe, text)
+    _, before = parts(recipe)
+    assert old in text
+    write(recipe, text.replace(old, new))
+    _, after = parts(recipe)
+    assert [name for name in before if after[name] == before[name]] == []
 
 
 def test_a_value_that_only_chooses_packages_is_a_pin() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ CONFIGS = ("linux_64_cpu", "linux_64_cuda129", "linux_64_cuda130")
 JOBS = 4
 KILLS = int(os.environ.get("MEGABUILD_TEST_KILLS", "20"))
 _SECONDS = 3600.0
+#: Folders of the objects that a swap compiles for the next Python.
+_BINDINGS = re.compile(r"python|functorch|/(?:_C|nnapi_backend)\.dir/")
 #: How long after the command's death its compilers and tests may live on.
 _MERCY_SECONDS = 15.0
 pytestmark = pytest.mark.long
@@ -99,7 +102,7 @@ def core_steps(output: Path) -> dict[str, tuple[str, str]]:
     for log in output.glob("*/tree/build/.ninja_log"):
         for line in log.read_text(errors="replace").splitlines()[1:]:
             cells = line.split("\t")
-            if len(cells) == 5 and cells[3].endswith(".o") and "python" not in cells[3]:
+            if len(cells) == 5 and cells[3].endswith(".o") and not _BINDINGS.search(cells[3]):
                 steps[f"{log.parents[2].name} {cells[3]}"] = (cells[0], cells[1])
     return steps
 

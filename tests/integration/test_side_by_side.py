@@ -32,7 +32,7 @@ JOBS = 4
 KILLS = int(os.environ.get("MEGABUILD_TEST_KILLS", "20"))
 _SECONDS = 3600.0
 #: Folders of the objects that a swap compiles for the next Python.
-_BINDINGS = re.compile(r"python|functorch|/(?:_C|nnapi_backend)\.dir/")
+_BINDINGS = re.compile(r"python|functorch|/(?:_C|_nccl_ep|nnapi_backend)\.dir/")
 #: How long after the command's death its compilers and tests may live on.
 _MERCY_SECONDS = 15.0
 pytestmark = pytest.mark.long

@@ -131,6 +131,8 @@ def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.Monk
         ("caffe2/CMakeFiles/torch_cuda_linalg.dir/a.cpp.o", "cuda"),
         ("caffe2/CMakeFiles/torch_cuda.dir/a.cu.o", "kernels"),
         ("functorch/CMakeFiles/functorch.dir/a.cpp.o", "bindings"),
+        ("torch/CMakeFiles/_C.dir/csrc/stub.c.o", "bindings"),
+        ("torch/CMakeFiles/_nccl_ep.dir/csrc/distributed/c10d/symm_mem/nccl_ep_pybind.cpp.o", "bindings"),
         ("lib/libtorch_cuda.so", ""),
         ("[1/2 3s] Linking CXX shared library lib/libtorch_cuda.so", ""),
     ],

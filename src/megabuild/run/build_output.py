@@ -35,7 +35,8 @@ _OBJECT = re.compile(r"^\[\d+/\d+ [^\]]*\] Building (?P<language>\w+) object (?P
 _ENVIRONMENT = re.compile(r"^  Platform: \S+ \[__")
 _COMMANDS = "Testing commands:"
 _SCRIPT_FAILED = re.compile(r"^Script failed with status \d+$")
-_BINDINGS = re.compile(r"(torch_python|functorch|nnapi_backend)\.dir/")
+#: Targets of a Python; CMake builds _C and _nccl_ep since 2.13.
+_BINDINGS = re.compile(r"/(?:torch_python|functorch|nnapi_backend|_C|_nccl_ep)\.dir/")
 _OF_CUDA = re.compile(r"cuda|nvrtc")
 
 

@@ -9,6 +9,7 @@ import pytest
 from small_files import write
 from tiny import Clock, kept_sentences
 
+from cmake_python_swap.python_swap import PYTHON_TARGETS
 from groundwork.names import PackageId
 from megabuild.engine.logs import ScriptKind, ScriptLine
 from megabuild.plan.environment_inputs import ObjectCounts
@@ -131,8 +132,7 @@ def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.Monk
         ("caffe2/CMakeFiles/torch_cuda_linalg.dir/a.cpp.o", "cuda"),
         ("caffe2/CMakeFiles/torch_cuda.dir/a.cu.o", "kernels"),
         ("functorch/CMakeFiles/functorch.dir/a.cpp.o", "bindings"),
-        ("torch/CMakeFiles/_C.dir/csrc/stub.c.o", "bindings"),
-        ("torch/CMakeFiles/_nccl_ep.dir/csrc/distributed/c10d/symm_mem/nccl_ep_pybind.cpp.o", "bindings"),
+        *((f"torch/CMakeFiles/{target}.dir/a.cpp.o", "bindings") for target in sorted(PYTHON_TARGETS)),
         ("lib/libtorch_cuda.so", ""),
         ("[1/2 3s] Linking CXX shared library lib/libtorch_cuda.so", ""),
     ],

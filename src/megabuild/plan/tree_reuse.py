@@ -111,13 +111,17 @@ def read_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
     return files.read_record(output_dir.parent / LAST_STAGING, LAST_STAGINGS)
 
 
-def keep_last_staging(tree: Path, output_dir: Path) -> None:
-    """Record a finished staging, so that its facts outlive the tree and rattler-build's copy."""
+def keep_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
+    """Record a finished staging, so that its facts outlive the tree and rattler-build's copy.
+
+    Returns it; None if rattler-build has no finished one.
+    """
     if not output_folder.staging_caches(output_dir):
-        return
+        return None
     last = read_last_staging(tree, output_dir)
     if last is not None:
         files.write(output_dir.parent / LAST_STAGING, msgspec.json.encode(last))
+    return last
 
 
 @dataclass(frozen=True, kw_only=True)

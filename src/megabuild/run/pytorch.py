@@ -104,10 +104,8 @@ def _job(attempt: Attempt, sandbox: Place, *, planned: Sequence[str]) -> Job:
 
 def _keep_staging(plan: Plan) -> None:
     """Record a finished staging, for later runs in this output folder and for plans in others."""
-    tree = plan.options.state / "tree"
-    output_dir = plan.options.state / "out"
-    tree_reuse.keep_last_staging(tree, output_dir)
-    staging = tree_reuse.read_last_staging(tree, output_dir)
+    state = plan.options.state
+    staging = tree_reuse.keep_last_staging(state / "tree", state / "out")
     if staging is not None:
         keep_left_staging(plan.options, staging)
 

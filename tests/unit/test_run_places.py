@@ -72,6 +72,27 @@ def test_a_folder_of_packages_is_mounted_whatever_its_spelling(tiny: Tiny, spell
     assert [mount.source for mount in place.mounts if mount.target.endswith("/channel0")] == [folder]
 
 
+def test_a_build_is_solved_for_the_machine_that_the_user_names(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the plan would be solved for one machine, and the build in a root folder or container for another."""
+    monkeypatch.setenv("CONDA_OVERRIDE_ARCHSPEC", "x86_64_v2")
+    monkeypatch.setenv("CONDA_OVERRIDE_CUDA", "")
+    monkeypatch.setenv("CONDA_OVERRIDE_GLIBC", "2.17")
+    monkeypatch.setenv("CONDA_PREFIX", "/home/ann/env")
+    with started(tiny, Bubblewrap(root=Path("/"))) as run:
+        environment = replace(run.plan.environment, virtual_packages={"__glibc": "2.41"})
+        run = replace(run, progress=replace(run.progress, plan=replace(run.plan, environment=environment)))
+        attempt = Attempt(run, "x", run.plan.options.state, jobs=1, stop=threading.Event())
+        place = make_place(attempt, recipe=run.plan.options.recipe, channels=())
+    conda = {name: value for name, value in place.environment.items() if name.startswith("CONDA_")}
+    assert conda == {
+        "CONDA_OVERRIDE_ARCHSPEC": "x86_64_v2",
+        "CONDA_OVERRIDE_CUDA": "",
+        "CONDA_OVERRIDE_GLIBC": "2.41",  # of the root folder that the provider made
+    }
+
+
 def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """A field of WorkerOptions is filled by its name; its name and type must be those of a run's option."""
     choices = get_type_hints(RunChoices)

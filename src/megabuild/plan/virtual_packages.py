@@ -22,6 +22,8 @@ _OF_SYSTEMS: dict[str, dict[str, str]] = {
     "osx": {"__unix": "0", "__osx": "15.0"},
     "win": {"__win": "0"},
 }
+#: Begins the variables by which a user gives versions to virtual packages.
+OVERRIDE = "CONDA_OVERRIDE_"
 _ARCHSPEC = "__archspec"
 _CUDA = "__cuda"
 #: Systems with drivers of NVIDIA.
@@ -65,9 +67,14 @@ def find_virtual_packages(platform: str, given: Mapping[str, str]) -> list[Gener
         found.append(_package(_CUDA, cuda))
     processor = _PROCESSORS.get(platform)
     # the variable names a processor of this machine; empty, it says that no platform is to have that package
-    if processor and os.environ.get("CONDA_OVERRIDE_ARCHSPEC") != "":
+    if processor and os.environ.get(override_variable(_ARCHSPEC)) != "":
         found.append(_package(_ARCHSPEC, "1", processor))
     return found
+
+
+def override_variable(name: str) -> str:
+    """Return the variable that gives a virtual package its version, such as CONDA_OVERRIDE_GLIBC."""
+    return f"{OVERRIDE}{name.removeprefix('__').upper()}"
 
 
 def _overrides(given: Mapping[str, str]) -> VirtualPackageOverrides:
@@ -84,8 +91,7 @@ def _requested(name: str, given: Mapping[str, str]) -> str | None:
 
     An empty one means that there is no such package, as for conda.
     """
-    variable = f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}"
-    return given.get(name, os.environ.get(variable))
+    return given.get(name, os.environ.get(override_variable(name)))
 
 
 def _package(name: str, version: str, build: str = "0") -> GenericVirtualPackage:

@@ -23,12 +23,11 @@ from megabuild.engine.job import Job, worker_options
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation, Mount
 from megabuild.plan.options import INSIDE, Options
+from megabuild.plan.virtual_packages import OVERRIDE, override_variable
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.launcher import LAUNCHER_FILES, write_launcher
 
 VARIANT = "variant.yaml"
-#: Variables that tell rattler-build the versions of virtual packages.
-_OVERRIDES = {"__glibc": "CONDA_OVERRIDE_GLIBC", "__cuda": "CONDA_OVERRIDE_CUDA"}
 #: Subfolders of a task's state folder that builds write. The driver owns the rest; builds see single files of it.
 _WRITABLE = ("out", "tmp")
 
@@ -125,9 +124,10 @@ def _mount_channels(mounts: _Mounts, channels: Sequence[Channel]) -> list[str]:
 
 def _mount_environment(mounts: _Mounts, run: RunContext) -> dict[str, str]:
     """Mount rattler-build's cache and the system's certificates; return the variables for rattler-build."""
-    environment: dict[str, str] = {}
+    # rattler-build inside solves as the plan did; the host's has these variables anyway
+    environment = {name: value for name, value in os.environ.items() if name.startswith(OVERRIDE)}
     for name, version in run.plan.environment.virtual_packages.items():
-        environment[_OVERRIDES[name]] = version
+        environment[override_variable(name)] = version
     # One cache per config, because nothing proves that a build's cache entries are correct.
     unpacked = run.plan.options.unpacked_folder(run.isolation)
     environment["RATTLER_CACHE_DIR"] = mounts.add("rattler", unpacked, writable=True)

@@ -23,6 +23,7 @@ from megabuild.plan import upstream_tests
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
+from megabuild.plan.virtual_packages import override_variable
 from megabuild.run.progress import Progress, is_finished
 from megabuild.store.published import PublishedPackage, records
 
@@ -258,7 +259,7 @@ def _with_variables(plan: Plan, words: Sequence[str]) -> str:
     """Return a command with the virtual packages of the build, such as Debian's glibc, which this machine may lack."""
     variables = []
     for name, version in plan.environment.virtual_packages.items():
-        variables.append(f"CONDA_OVERRIDE_{name.removeprefix('__').upper()}={version}")
+        variables.append(f"{override_variable(name)}={version}")
     return " ".join([*variables, shlex.join(words)])
 
 

@@ -91,9 +91,13 @@ def note_output(cache: Path, output: Path) -> None:
 
 
 def outputs(cache: Path) -> dict[Path, Path]:
-    """Return the recorded output folders, with the files that record them; raises OSError if they cannot be read."""
+    """Return the recorded output folders, with the files that record them.
+
+    Raises OSError if they cannot be read, IntegrityError for a pipe or link among them.
+    """
     recorded: dict[Path, Path] = {}
     for note in files.below(cache / _FOLDER / "outputs"):
-        output = os.fsdecode(note.read_bytes())
+        with files.open_regular(note) as file:
+            output = os.fsdecode(file.read())
         recorded[Path(output)] = note
     return recorded

@@ -23,7 +23,7 @@ from command_line.run_command import Invocation
 from groundwork import files, in_use
 from groundwork.channel import Channel
 from groundwork.channel_folder import MADE_OF
-from groundwork.errors import BusyError
+from groundwork.errors import BusyError, IntegrityError
 from groundwork.text import size
 from megabuild import cleaning
 from megabuild.cleaning import COSTS, Item, Kind, find_items, remove, size_of
@@ -268,6 +268,16 @@ def test_every_channel_stays_while_an_output_folder_is_missing(
     assert all(str(other) in why for why in kept.values())
     (tmp_path / "not-mounted").rename(tmp_path / "disk")
     assert {Path(path).name for path in clean(output, cache, "channels")} == {KEY, STORED}
+
+
+def test_a_note_of_an_output_folder_that_is_no_file_is_named(output: Path, cache: Path) -> None:
+    """A pipe would be waited for, and then nothing known of the packages that need channels."""
+    in_use.note_output(cache, output)
+    (note,) = in_use.outputs(cache).values()
+    note.unlink()
+    os.mkfifo(note)
+    with pytest.raises(IntegrityError, match=f"{note} is not a regular file"):
+        list(find_items(output, cache))
 
 
 @pytest.mark.parametrize("how", ["tmpfs", "bind"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -122,9 +123,14 @@ def _parse(recipe: Path, root: Path | None) -> Node | None:
     """Return the nodes of a recipe.yaml, which know their lines; None if the file is empty."""
     text = read_text(recipe, root)
     try:
-        document: Node | None = YAML(pure=True).compose(text)
+        return _compose(text)
     except (YAMLError, RecursionError, ValueError) as error:
         raise AuditError(f"{recipe}: cannot be parsed: {error}", "correct the file") from error
+
+
+@lru_cache(maxsize=32)  # requirements, sources and names of one recipe are read one after the other
+def _compose(text: str) -> Node | None:
+    document: Node | None = YAML(pure=True).compose(text)
     return document
 
 

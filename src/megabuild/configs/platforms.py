@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -110,7 +111,7 @@ def _read_settings(path: Path) -> dict[object, object]:
     Raises ConfigError: It is not YAML with keys. The message does not quote it, since it may be a link to another file.
     """
     try:
-        content = YAML(typ="safe", pure=True).load(read_text(path, most=_LARGEST))
+        content = _parse_settings(read_text(path, most=_LARGEST))
     except FileNotFoundError:
         return {}
     except (OSError, YAMLError, UnicodeError, ValueError, RecursionError) as error:
@@ -122,3 +123,8 @@ def _read_settings(path: Path) -> dict[object, object]:
             f"{path}: has no keys", "write lines such as: build_platform: {linux_aarch64: linux_64}"
         )
     return content
+
+
+@lru_cache(maxsize=16)  # of the same text for each of a repository's configs
+def _parse_settings(text: str) -> object:
+    return YAML(typ="safe", pure=True).load(text)

@@ -111,6 +111,7 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> Iter
             continue
         variants.append((config, rendered))
         own.update(package.name for package in rendered)
+    places: dict[tuple[str, str], Where] = {}  # most requirements hold for many packages and configs
     for config, rendered in variants:
         for section, spec in _specs(rendered):
             name, _, version = spec.partition(" ")
@@ -118,7 +119,9 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> Iter
             if name in own or name.startswith(_VIRTUAL):
                 continue
             name = name.removesuffix(f"_{config.platform}")
-            where = place(name, value, lines)
+            if (name, value) not in places:
+                places[name, value] = place(name, value, lines)
+            where = places[name, value]
             yield RenderedNeed(config=config, section=section, name=name, value=value, where=where)
 
 

@@ -236,6 +236,7 @@ def move(source: Path, target: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         copy(source, target)
+        source.unlink()
 
 
 def remove(path: Path) -> None:

@@ -181,3 +181,4 @@ def test_a_file_is_copied_to_another_file_system_only(
     with nullcontext() if number == errno.EXDEV else pytest.raises(OSError, match=os.strerror(number)):
         files.move(source, target)
     assert target.exists() == (number == errno.EXDEV)
+    assert source.exists() != target.exists(), "no disk has to hold gigabytes twice"

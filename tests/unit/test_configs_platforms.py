@@ -229,6 +229,21 @@ def test_an_environment_is_optional_if_each_of_its_needs_is(tmp_path: Path) -> N
             assert needed.is_optional == is_optional
 
 
+def test_all_environments_of_a_package_are_solved(tmp_path: Path) -> None:
+    """A run with kept environments has no other packages."""
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
+    python = "python 3.12.*"
+    full = replace(
+        package, staging_build=("a",), staging_host=("b",), build=("c",), host=("d", python), run=("e",), test=("f",)
+    )  # fmt: skip
+    needed = {each.specs: each.is_optional for each in requirements_of([full], (), made.platforms)}
+    assert needed == {
+        ("a",): False, ("b",): False, ("c",): False, ("d", python): False, ("e", python): False, ("f", python): True,
+        ("d", python, "e"): True,
+    }  # fmt: skip
+
+
 def test_a_requirement_of_both_environments_is_solved_for_both_platforms(tmp_path: Path) -> None:
     made = feedstock(tmp_path)
     (package,) = render(made, recipe_of(tmp_path, made), overrides={}, build_platform=made.build_platform)

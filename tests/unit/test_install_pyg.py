@@ -162,6 +162,28 @@ def test_archs_are_asked_for_or_those_of_the_gpus_or_torchs_own() -> None:
     assert environment(cuda_version=None).archs(("9.0",)) == ()
 
 
+@pytest.mark.parametrize("asked", [(), ("9.0", "12.0")], ids=str)
+def test_wheels_that_were_compiled_for_other_gpus_are_kept_apart(
+    asked: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Without --arch-list, each machine compiles for its GPUs; machines may share a cache."""
+    folders: list[Path] = []
+    for devices in (("9.0",), ("12.0",)):
+        request = ended("torch_scatter")
+        options = SimpleNamespace(archs=asked, mode=Mode.AUTO, cache=tmp_path, sources=None)
+        choosing = SimpleNamespace(_options=options, _environment=environment(devices=devices))
+        choosing._kept_folder = partial(installer._Installer._kept_folder, cast(Any, choosing))
+
+        def find_kept(one: Installation, here: SimpleNamespace = choosing) -> Path:
+            folders.append(here._kept_folder(one))
+            return folders[-1]
+
+        choosing._find_kept = find_kept
+        installer._Installer._choose(cast(Any, choosing), request)
+        assert (request.origin, request.archs) == (Origin.KEPT, asked or devices)
+    assert len({*folders}) == (1 if asked else 2)
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [

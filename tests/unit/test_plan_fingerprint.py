@@ -12,11 +12,13 @@ from types import MappingProxyType
 
 import pytest
 from small_files import write
-from tiny import ROOT
+from test_run_places import tiny as tiny
+from tiny import ROOT, Tiny
 
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
 from groundwork.files import sha256
+from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
@@ -67,6 +69,19 @@ def facts(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(solving, "environment", lambda *_: solved)
         return fingerprint.staging(part, options, [INHERITING], environment, Host())
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_an_option_of_the_run_counts_where_staging_reads_its_key(tiny: Tiny, tmp_path: Path) -> None:
+    """As --arch-list and --optimization do, which are no values of the config or of the provider."""
+    tiny.root = tmp_path / "root"
+    shutil.copytree(ROOT, tiny.root)
+    plain, quick = (tiny.plan(optimization=value).staging for value in ("2", "0"))
+    assert plain == quick, "its scripts do not name the key"
+    script = tiny.root / "recipe" / "build_staging.sh"
+    script.write_text(f'{script.read_text()}echo "$torch_optimization"\n')
+    plain, quick = (tiny.plan(optimization=value).staging for value in ("2", "0"))
+    assert changed(plain, quick) == ["torch_optimization 2 -> 0"]
 
 
 def changed(old: Fingerprint, new: Fingerprint) -> list[str]:

@@ -18,7 +18,15 @@ from groundwork import files
 from megabuild.engine import output_folder
 from megabuild.plan import tree_reuse
 from megabuild.plan.changes import Change, compare, phrases, strongest
-from megabuild.plan.environment_inputs import RECORD, EnvironmentInputs, ObjectCounts, Role, read_inputs
+from megabuild.plan.environment_inputs import (
+    RECORD,
+    EnvironmentInputs,
+    NamedPackage,
+    ObjectCounts,
+    PackageSource,
+    Role,
+    read_inputs,
+)
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.tree_reuse import (
     STAMP,
@@ -268,6 +276,18 @@ def test_the_first_compile_has_no_record_and_begins_again_for_every_package(tmp_
     write(tmp_path / "tree/build/half.o", "object")
     assert use_of(tmp_path, FIRST) is TreeUse.RESUME
     assert use_of(tmp_path, with_packages(host_idna="3.10 h 1")) is TreeUse.RECOMPILE
+
+
+@pytest.mark.parametrize("roles", [*itertools.permutations((Role.CONFIGURE, Role.OBJECTS, Role.COMPILERS))])
+def test_of_a_package_for_several_processors_the_strongest_part_counts(roles: tuple[Role, ...]) -> None:
+    """dpkg has one of them by the same name for each processor: libc6:amd64, libc6:arm64."""
+    packages: list[NamedPackage] = []
+    for number, role in enumerate(roles):
+        packages.append(NamedPackage(source=PackageSource.SYSTEM, name=f"libc6:arch{number}", role=role))
+        packages.append(NamedPackage(source=PackageSource.HOST, name="libc6", role=Role.CONFIGURE))
+    named = EnvironmentInputs(packages=tuple(packages)).named("system", "libc6")
+    assert named is not None
+    assert named.role is Role.COMPILERS
 
 
 # ------------------------------------------------------------------------------------------ kills

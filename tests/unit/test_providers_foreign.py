@@ -21,7 +21,7 @@ from megabuild.configs.config import Config, load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.provider_name import ProviderName
 from megabuild.providers import local_channel
-from megabuild.providers.debian import cross, libraries, root
+from megabuild.providers.debian import cross, foreign, libraries, root
 from megabuild.providers.debian.cross import CrossDebianProvider
 from megabuild.providers.debian.foreign import PYTHONS, PYTHONS_FOLDER, Foreign
 from megabuild.providers.debian.root import DebianRoot
@@ -113,6 +113,15 @@ def test_its_root_has_programs_of_this_machine_and_libraries_of_the_other(
     assert "qemu-user" not in native.packages
     monkeypatch.setitem(PYTHONS, "3.13", "forky")
     assert root.root_inputs(cuda=False, foreign=ARM).digest != inputs.digest
+
+
+@pytest.mark.parametrize("name", ["_TOOLS", "_LIBRARIES", "_PARTS", "_HEADERS"])
+def test_a_root_of_another_list_of_packages_is_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages that apt installs, and those that are unpacked alone."""
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "file:///mirror/debian")
+    before = root.root_inputs(cuda=False, foreign=ARM).digest
+    monkeypatch.setattr(foreign, name, (*getattr(foreign, name), "further"))
+    assert root.root_inputs(cuda=False, foreign=ARM).digest != before
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")

@@ -13,10 +13,12 @@ import pytest
 from small_files import program, write
 
 from tree_inputs import search
+from tree_inputs.contents import Contents, digest_of
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
 from tree_inputs.record import Source
 from tree_inputs.search import name_folders
+from tree_inputs.shadowing import Shadows
 from tree_inputs.toolchain import find_toolchain
 from tree_inputs.tree import LINK
 
@@ -165,3 +167,46 @@ def test_a_file_that_a_compiler_brings_counts_for_its_outputs(name: str, tmp_pat
     tree = SimpleNamespace(build=str(tmp_path / "build"))
     programs = find_toolchain(cast(Any, tree)).programs
     assert {kind for kind, paths in programs.items() if str(brought) in paths} == set(BROUGHT[name])
+
+
+@pytest.mark.parametrize("change", ["content", "name", "folder", "contents that change places"])
+def test_a_folder_of_headers_is_its_names_folders_and_contents(change: str, tmp_path: Path) -> None:
+    one = write(tmp_path / "include/one/config.h", "1")
+    two = write(tmp_path / "include/two/config.h", "2")
+    folder = str(tmp_path / "include")
+    before = digest_of(Contents().below(folder))
+    match change:
+        case "content":
+            one.write_text("3")
+        case "name":
+            one.rename(one.with_name("other.h"))
+        case "folder":
+            (tmp_path / "include/three").mkdir()
+            one.rename(tmp_path / "include/three/config.h")
+        case _:
+            one.write_text("2")
+            two.write_text("1")
+    assert digest_of(Contents().below(folder)) != before
+
+
+@pytest.mark.parametrize("place", ["named", "own"])
+def test_a_header_that_appears_where_the_compiler_searches_concerns_its_objects(
+    place: str, tmp_path: Path
+) -> None:
+    """In a folder that its command names, and in one of its own, such as /usr/local/include."""
+    used = write(tmp_path / "environment/include/pack/value.h")
+    named = str(tmp_path / "named")
+    readers = {str(used): 0b01}
+    tree = SimpleNamespace(
+        made={"user.cpp.o": "CXX", "plain.c.o": "C"},
+        language=lambda edge: edge,
+        include_folders=lambda edge: {"CXX": (named, str(tmp_path / "environment/include")), "C": ()}[edge],
+        real=lambda path: path,
+    )
+    toolchain = SimpleNamespace(include_folders={"CXX": (f"{tmp_path}/x/../own",), "C": ()})
+    headers = SimpleNamespace(objects=("user.cpp.o", "plain.c.o"), readers=readers)
+    shadows = Shadows(cast(Any, tree), cast(Any, toolchain), cast(Any, headers), {}, {})
+    appeared = write(tmp_path / place / "pack/value.h")
+    assert shadows.concerned(str(appeared)) == 0b01
+    assert shadows.candidates() == {str(used): 0, str(appeared): 0b01}
+    assert shadows.concerned(str(tmp_path / "elsewhere/pack/value.h")) == 0

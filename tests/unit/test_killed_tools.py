@@ -17,6 +17,7 @@ from stop_at_write import every_stop
 
 import sync_tree
 from cmake_python_swap import python_swap, staged_configuration, undo_folder
+from cmake_python_swap.__main__ import main as swap_command
 from cmake_python_swap.cmake_cache import NAME
 from groundwork import bootstrap, files
 from groundwork.errors import AuditError, IntegrityError
@@ -117,6 +118,25 @@ def test_a_returned_configuration_is_whole_where_its_settings_vouch_for_it(tmp_p
         staged_configuration.restore(folder, settings)
         assert contents(folder) == staged
         assert not (folder / staged_configuration.NAME).exists()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_staging_gets_its_configuration_back_also_after_a_killed_swap(
+    is_killed: bool, tmp_path: Path
+) -> None:
+    """A swap that is undone later would put the configuration of another Python in its place."""
+    settings = "configured-with.txt"
+    staged = {NINJA: "# staged\n", NAME: "staged", "generated/version.cpp": "staged", settings: "staged"}
+    for name, text in staged.items():
+        write(tmp_path / name, text)
+    assert swap_command(["keep", str(tmp_path), settings]) == 0
+    swap(tmp_path, fails=False)
+    if is_killed:
+        undo_folder.prepare(tmp_path, [tmp_path / name for name in (NINJA, NAME, "generated/version.cpp")])
+        write(tmp_path / NINJA, "# half\n")
+    assert swap_command(["return", str(tmp_path), settings]) == 0
+    assert {name: (tmp_path / name).read_text() for name in staged} == staged
+    assert not python_swap.recover(tmp_path)
 
 
 def test_headers_of_a_python_are_recorded_when_no_object_of_others_is_left(

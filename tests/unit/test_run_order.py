@@ -255,6 +255,21 @@ def test_a_package_is_built_again_if_its_test_has_failed_not_if_it_was_killed(
     assert len(shelf.copies()) == 2, "other tests use them"
 
 
+def test_a_package_waits_for_the_tests_of_those_that_it_needs(tiny: Tiny) -> None:
+    """It is published after its test: without libtorch, pytorch cannot be installed."""
+    with started(tiny, Host()) as run:
+        items = run.plan.items
+        awaited: dict[str, list[str]] = {}
+        for item in items:
+            work = package_test(run, Budget(1), cast(Any, None), item)
+            alternatives = [name for need in work.needs if not isinstance(need, str) for name in need]
+            awaited[item.file_name] = [name for name in alternatives if name.startswith("test ")]
+    library, *others = items
+    assert awaited.pop(library.file_name) == []
+    assert len(others) == 2
+    assert awaited == {item.file_name: [name_of_test(library.file_name)] for item in others}
+
+
 def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:

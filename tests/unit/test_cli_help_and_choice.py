@@ -59,6 +59,27 @@ def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Pa
     assert compared(tmp_path, mend=False).exit_code == 0
 
 
+@pytest.mark.parametrize("state", ["changed", "missing", "unknown", "foreign"])
+def test_each_kind_of_an_outdated_config_ends_the_check(state: str, tmp_path: Path, repository: Path) -> None:
+    """CI asks for the exit code alone."""
+    shutil.copy(repository / "conda_build_config.yaml", tmp_path)
+    shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)
+    path = tmp_path / CONFIG_FOLDER / "osx_64_cpu.yaml"
+    match state:
+        case "changed":
+            path.write_text(f"{path.read_text()}changed: [by hand]\n")
+        case "missing":
+            path.unlink()
+        case "unknown":
+            path = path.with_name("mine.yaml")
+            path.write_text(stamped("python: []\n"))
+        case _:
+            path.write_text("python: []\n")
+    result = compared(tmp_path, mend=False)
+    assert result.document == {"outdated": {f"{CONFIG_FOLDER}/{path.name}": state}}
+    assert result.exit_code == ConfigError.exit_code
+
+
 def test_the_list_of_commands_has_whole_sentences() -> None:
     shown = " ".join(CliRunner().invoke(megabuild, ["--help"]).output.split())
     assert not [name for name in COMMANDS if f" {name} {load(name).get_short_help_str(200)}" not in shown]

@@ -22,6 +22,17 @@ def test_narrowing_the_pythons_narrows_their_partners(repository: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "versions", [("3.21",), ("3.21", "3.12"), ("3.12", "3.21"), ("3.21", "2.7")], ids=str
+)
+def test_a_python_that_a_config_lacks_is_refused_also_next_to_one_that_it_has(
+    versions: tuple[str, ...], repository: Path
+) -> None:
+    lacking = ", ".join(sorted({*versions} - {"3.12"}))
+    with pytest.raises(UsageError, match=f"linux_64_cpu has no Python {lacking}$"):
+        python_pins(load(repository, "linux_64_cpu"), versions)
+
+
 def test_a_new_number_of_values_in_a_zip_is_refused(repository: Path) -> None:
     config = load(repository, "linux_64_cuda130")
     with pytest.raises(UsageError, match="zipped"):
@@ -37,3 +48,8 @@ def test_an_arch_list_is_spelled_as_the_config_spells_it(repository: Path, text:
 def test_what_is_no_arch_list_is_refused(repository: Path, text: str) -> None:
     with pytest.raises(UsageError, match=f"'{text.rpartition(';')[2]}'"):
         arch_list(load(repository, "linux_64_cuda130"), text)
+
+
+def test_an_arch_list_for_a_config_of_cpus_is_refused(repository: Path) -> None:
+    with pytest.raises(UsageError, match=r"^linux_64_cpu is for CPUs$"):
+        arch_list(load(repository, "linux_64_cpu"), "9.0")

@@ -23,6 +23,7 @@ from megabuild.plan.planning import survey_plan
 from megabuild.plan.run_choices import PygMode
 from megabuild.plan.torch_version import with_torch
 from megabuild.providers import local_channel
+from megabuild.providers.conda_forge import provider as conda_forge
 from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.local import interpreters
 from megabuild.providers.provider import Figures, Provider, requirements
@@ -77,6 +78,23 @@ def test_a_channel_that_answers_is_the_environment(
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://127.0.0.1:9")
     with pytest.raises(ProviderError, match="is unreachable"):
         _ask(config, tmp_path)
+
+
+@pytest.mark.parametrize("silent", [("first",), ("second",), ("first", "second"), ()])
+def test_each_channel_of_a_config_has_to_answer(
+    silent: tuple[str, ...], config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build would learn it in its first environment, from rattler-build."""
+    of_two = replace(config, variant={**config.variant, "channel_sources": ("first,second",)})
+    monkeypatch.setattr(
+        conda_forge, "why_channel_unreachable", lambda url: "refused" if url.endswith(silent) else ""
+    )
+    if not silent:
+        names = [channel.address.rpartition("/")[2] for channel in _ask(of_two, tmp_path).channels]
+        assert names == ["first", "second"]
+        return
+    with pytest.raises(ProviderError, match=rf"channel {silent[0]} is unreachable: refused"):
+        _ask(of_two, tmp_path)
 
 
 def test_outside_a_rehearsal_what_is_missing_is_an_error(

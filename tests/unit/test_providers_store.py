@@ -281,6 +281,21 @@ def test_a_program_that_reports_a_full_disk_is_told_from_a_failed_one(tmp_path: 
         run(["sh", "-c", "exit 1"], what="copying", writes=tmp_path)
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_the_cause_of_a_failure_is_told_whichever_stream_has_it(guarded: bool, tmp_path: Path) -> None:
+    for printed in (
+        "echo cause",
+        "echo cause >&2",
+        "echo progress; echo cause >&2",
+        "echo cause; echo end >&2",
+    ):
+        with pytest.raises(ProviderError, match=r"copying: sh [^\0]*cause"):
+            run(["sh", "-c", f"{printed}; exit 1"], what="copying", guarded=guarded)
+    full = "echo progress; echo 'cp: No space left on device' >&2; exit 1"
+    with pytest.raises(OutOfSpaceError, match="copying: "):
+        run(["sh", "-c", full], what="copying", guarded=guarded, writes=tmp_path)
+
+
 def test_a_package_s_file_has_the_requirements_of_its_description(tmp_path: Path) -> None:
     package = replace(_package(_Filler()), depends=("other >=1",), constrains=("third <1",))
     index = IndexJson.from_package_archive(build(package, tmp_path))

@@ -58,6 +58,33 @@ def test_an_error_without_words_ends_no_probe(error: str, tmp_path: Path) -> Non
     assert f"'error': '{kind}'" in probed(tmp_path, code, torch="x = 1\n")
 
 
+@pytest.mark.parametrize("name", sorted(gpu_probe.OPERATIONS))
+@pytest.mark.parametrize("number", [5, 6])
+def test_a_gpu_that_computes_something_else_is_not_ok(
+    number: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each operation; a torch stands for it that has 5 on the CPU, and compares as the real one does."""
+
+    class Answer(int):
+        def cpu(self) -> int:
+            return int(self)
+
+    def assert_close(answer: int, expected: int, **_: float) -> None:
+        assert answer == expected, "Tensor-likes are not close!"
+
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(synchronize=lambda: None),
+        testing=SimpleNamespace(assert_close=assert_close),
+        allclose=lambda answer, expected, **_: answer == expected,
+    )
+    monkeypatch.setitem(
+        gpu_probe.OPERATIONS, name, lambda _, device: Answer(5 if device == "cpu" else number)
+    )
+    found = gpu_probe.compare(torch, name)
+    assert (found["name"], found["ok"]) == (name, number == 5)
+    assert bool(found["error"]) == (number != 5)
+
+
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_the_driver_tells_which_gpus_there_are(tmp_path: Path) -> None:
     source = (

@@ -158,6 +158,18 @@ def test_a_finished_config_takes_the_newest_packages_unless_told_otherwise(tiny:
 
 
 @pytest.mark.usefixtures("finished")
+def test_kept_environments_have_the_values_that_their_provider_had(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the version of the installed compiler, which is another one by now."""
+    rewrite(tiny, overrides={"torch_optimization": ["0"]})
+    now = provider(tiny.channel, overrides={"torch_optimization": ("2",)})
+    monkeypatch.setattr(planning, "choose_provider", now)
+    for choice, value in ((KEPT, "0"), (NEWEST, "2")):
+        assert tiny.plan(environments=choice).environment.overrides["torch_optimization"] == (value,)
+
+
+@pytest.mark.usefixtures("finished")
 def test_a_patch_is_tried_on_the_tree_of_the_last_run(tiny: Tiny) -> None:
     make_channel(tiny.channel, NEWER_TOOL)
     write(tiny.root / "rehearsal" / "model" / "t1.c", "patched\n")

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import pytest
 from small_files import write
 from test_run_places import tiny as tiny
-from tiny import ROOT, Tiny
+from tiny import ROOT, Tiny, provider
 
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IntegrityError, PreflightError
@@ -24,7 +24,7 @@ from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
 from megabuild.isolation.base import Host
-from megabuild.plan import fingerprint, solving, tree_reuse
+from megabuild.plan import fingerprint, planning, solving, tree_reuse
 from megabuild.plan.changes import compare, phrases
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
@@ -82,6 +82,17 @@ def test_an_option_of_the_run_counts_where_staging_reads_its_key(tiny: Tiny, tmp
     script.write_text(f'{script.read_text()}echo "$torch_optimization"\n')
     plain, quick = (tiny.plan(optimization=value).staging for value in ("2", "0"))
     assert changed(plain, quick) == ["torch_optimization 2 -> 0"]
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_objects_of_other_configs_are_looked_for_with_what_the_provider_overrides(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compiler is the installed one: objects of the config's own would be counted, and never found."""
+    made = provider(tiny.channel, overrides={"torch_optimization": ("0",)})
+    monkeypatch.setattr(planning, "choose_provider", made)
+    monkeypatch.setattr(planning, "find_shared_objects", lambda _, overrides: repr(sorted(overrides.items())))
+    assert "('torch_optimization', ('0',))" in tiny.plan().shared
 
 
 def changed(old: Fingerprint, new: Fingerprint) -> list[str]:

@@ -115,6 +115,15 @@ def test_its_root_has_programs_of_this_machine_and_libraries_of_the_other(
     assert root.root_inputs(cuda=False, foreign=ARM).digest != inputs.digest
 
 
+@pytest.mark.parametrize("name", ["arch", "native", "triplet"])
+def test_a_root_for_or_of_another_processor_is_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines of several processors may share a cache."""
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "file:///mirror/debian")
+    before = root.root_inputs(cuda=False, foreign=ARM).digest
+    other: dict[str, Any] = {name: "riscv64"}
+    assert root.root_inputs(cuda=False, foreign=replace(ARM, **other)).digest != before
+
+
 @pytest.mark.parametrize("name", ["_TOOLS", "_LIBRARIES", "_PARTS", "_HEADERS"])
 def test_a_root_of_another_list_of_packages_is_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packages that apt installs, and those that are unpacked alone."""

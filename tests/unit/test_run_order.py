@@ -8,6 +8,7 @@ import subprocess
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -268,6 +269,17 @@ def test_a_package_waits_for_the_tests_of_those_that_it_needs(tiny: Tiny) -> Non
     assert awaited.pop(library.file_name) == []
     assert len(others) == 2
     assert awaited == {item.file_name: [name_of_test(library.file_name)] for item in others}
+
+
+@pytest.mark.parametrize("kind", ["run", "test"])
+def test_a_package_s_test_waits_for_the_packages_of_its_environment(kind: str, tiny: Tiny) -> None:
+    """For those that it needs at run time, and for those that only its test needs."""
+    needed: dict[str, Any] = {"run": (), "test": (), kind: ("tinylib",)}
+    library, item = tiny.plan().items[:2]
+    tested = replace(item, package=replace(item.package, **needed))
+    run = SimpleNamespace(plan=SimpleNamespace(items=[library, tested]))
+    work = package_test(cast(Any, run), Budget(1), cast(Any, None), tested)
+    assert {tested.file_name, library.file_name} <= {*work.needs}
 
 
 def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(

@@ -189,11 +189,11 @@ def test_a_folder_of_headers_is_its_names_folders_and_contents(change: str, tmp_
     assert digest_of(Contents().below(folder)) != before
 
 
-@pytest.mark.parametrize("place", ["named", "own"])
+@pytest.mark.parametrize("place", ["named", "own", "."])
 def test_a_header_that_appears_where_the_compiler_searches_concerns_its_objects(
     place: str, tmp_path: Path
 ) -> None:
-    """In a folder that its command names, and in one of its own, such as /usr/local/include."""
+    """In a folder that its command names, in one of its own, such as /usr/local/include, and above one ("../")."""
     used = write(tmp_path / "environment/include/pack/value.h")
     named = str(tmp_path / "named")
     readers = {str(used): 0b01}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from packaging.markers import InvalidMarker, Marker
 
@@ -34,9 +35,23 @@ _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _COMPARISON = re.compile(r"\s*[<>=!~]")
 _CUDA_RUNTIME = re.compile(r"cuda-toolkit$|nvidia-cuda-runtime")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)""")
-#: Python's names of conda's systems and machines, if they differ; the rest is Linux, the only other system here.
-_SYS_PLATFORMS = {"osx": "darwin"}
-_MACHINES = {"64": "x86_64"}
+#: Python's names of machines that conda names differently, by platform.
+_MACHINES = {"linux-64": "x86_64", "osx-64": "x86_64", "win-64": "AMD64", "win-arm64": "ARM64"}
+
+
+class _SystemNames(NamedTuple):
+    """Python's names of a system, as markers have them."""
+
+    sys_platform: str
+    platform_system: str
+    os_name: str
+
+
+_SYSTEMS = {
+    "linux": _SystemNames("linux", "Linux", "posix"),
+    "osx": _SystemNames("darwin", "Darwin", "posix"),
+    "win": _SystemNames("win32", "Windows", "nt"),
+}
 
 
 class Use(str, Enum):
@@ -243,13 +258,11 @@ def _marker_environment(marker: str, build: Build) -> dict[str, str]:
     """Return a config's values of a marker's variables; an extra in the marker counts as wanted."""
     _, _, machine = build.platform.partition("-")
     extra = _EXTRA.search(marker)
-    sys_platform = _SYS_PLATFORMS.get(build.system, "linux")
-    # the rest is the same on all platforms of conda-forge that this program runs on: posix, CPython
+    # the rest is the same on all platforms of conda-forge: CPython
     return {
         "extra": extra[1] if extra else "",
-        "sys_platform": sys_platform,
-        "platform_system": sys_platform.capitalize(),
-        "platform_machine": _MACHINES.get(machine, machine),
+        **_SYSTEMS[build.system]._asdict(),
+        "platform_machine": _MACHINES.get(build.platform, machine),
         "python_version": "3.12",  # wheel_metadata reads the wheels of this Python
         "python_full_version": "3.12.0",
     }

@@ -113,7 +113,12 @@ def has(name: str, value: str) -> Newest:
     return Newest(name=name, value=value)
 
 
-def audit(*facts: AnyFact, package: str = "pytorch", troubles: dict[str, str] | None = None) -> Audit:
+def audit(
+    *facts: AnyFact,
+    package: str = "pytorch",
+    troubles: dict[str, str] | None = None,
+    configs: Sequence[str] = CONFIGS,
+) -> Audit:
     """The table of some facts, with every source heard."""
     outcomes = [
         SourceOutcome(
@@ -123,12 +128,17 @@ def audit(*facts: AnyFact, package: str = "pytorch", troubles: dict[str, str] | 
         )
         for source in SOURCES
     ]
-    return tabulate(target(package), outcomes, names())
+    return tabulate(target(package, configs), outcomes, names())
 
 
-def row(name: str, *facts: AnyFact, troubles: dict[str, str] | None = None) -> AuditRow:
+def row(
+    name: str,
+    *facts: AnyFact,
+    troubles: dict[str, str] | None = None,
+    configs: Sequence[str] = CONFIGS,
+) -> AuditRow:
     """One row of such a table."""
-    return next(one for one in audit(*facts, troubles=troubles).rows if one.name == name)
+    return next(one for one in audit(*facts, troubles=troubles, configs=configs).rows if one.name == name)
 
 
 def report(*facts: AnyFact, troubles: dict[str, str] | None = None) -> Report:

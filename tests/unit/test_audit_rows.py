@@ -112,6 +112,17 @@ def test_status_of_a_row(name: str, facts: list[AnyFact], status: Status, words:
     assert words in found.verdict.sentence
 
 
+@pytest.mark.parametrize(("marker", "status"), [
+    ('platform_system == "Windows"', CONFLICT), ('sys_platform == "win32"', CONFLICT), ('os_name == "nt"', CONFLICT),
+    ('platform_machine == "AMD64"', CONFLICT), ('platform_system == "Linux"', UNPINNED),
+    ('sys_platform != "win32"', UNPINNED), ('os_name == "posix"', UNPINNED), ('platform_machine == "x86_64"', UNPINNED),
+])  # fmt: skip
+def test_markers_hold_on_windows_as_python_evaluates_them(marker: str, status: Status) -> None:
+    on_windows = asks("colorama", "<1", configs=["win_64_cpu"])
+    found = row("colorama", wheel("colorama", ">=99", marker), on_windows, configs=["win_64_cpu"])
+    assert found.verdict.status is status, found.verdict.sentence
+
+
 @pytest.mark.parametrize(("name", "facts", "status"), [
     ("pybind11", PYBIND, UNKNOWN), ("nccl", [asks("nccl", "2.*"), pinned("nccl", "2")], UNKNOWN),
     ("cuda-version", [asks("cuda-version", "13.0.*")], UNKNOWN), ("numpy", [asks("numpy", "2.*")], UNPINNED),

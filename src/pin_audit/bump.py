@@ -124,7 +124,8 @@ def _cuda(context: BumpContext) -> Iterator[Change]:
         of_conda_forge = not line.is_of_debian and not line.is_of_wheels
         if line.key == _CUDA_KEY and of_conda_forge and re.match(r"\d", line.value):
             here[line.value] = line
-    shipped = {cuda_of_wheel(context.new.all(Requirement))} - {""}
+    of_wheel = cuda_of_wheel(context.new.all(Requirement))
+    shipped = {of_wheel} if "." in of_wheel else set()  # a range names no version
     for fact in context.new.all(UpstreamArchs):
         shipped.update(fact.holds.cuda)
     if here and shipped and shipped != here.keys():

@@ -28,12 +28,16 @@ from pin_audit.facts import (
 )
 from pin_audit.name_map import Dependency
 from pin_audit.statuses import Status
-from pin_audit.versions import Spec, described, newest, pin
+from pin_audit.versions import Spec, described, lowest, newest, pin
 
 ANY = "any version"  #: the text of a requirement without a version
 _CUDA_TAG = re.compile(r"^cu(\d{2})(\d)$")
 _COMPARISON = re.compile(r"\s*[<>=!~]")
 _CUDA_RUNTIME = re.compile(r"cuda-toolkit$|nvidia-cuda-runtime")
+#: Requirements of one minor version of CUDA: ``==13.0.3``, ``==13.0.*``, ``~=13.0.48``.
+_ONE_MINOR = re.compile(r"={2,3}\s*(\d+\.\d+)(?:\.[\d.*]+)?|~=\s*(\d+\.\d+)\.[\d.]+")
+#: NVIDIA's suffix for a major version of CUDA: ``nvidia-nccl-cu12``.
+_CUDA_SUFFIX = re.compile(r"-cu(\d+)$")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)""")
 #: Python's names of machines that conda names differently, by platform.
 _MACHINES = {"linux-64": "x86_64", "osx-64": "x86_64", "win-64": "AMD64", "win-arm64": "ARM64"}
@@ -91,7 +95,7 @@ class AuditRow:
     entry: Dependency
     use: Use | None = None  #: None if upstream vendors no copy
     decided_by: str = ""  #: the row that decides this one's version
-    wheel_cuda: str = ""  #: the CUDA version of upstream's wheels
+    wheel_cuda: str = ""  #: the CUDA version of upstream's wheels: ``13.0``, or ``13`` for all of 13.x
     troubles: Mapping[str, str] = field(default_factory=dict)  #: by source: why it has no facts
     verdict: Verdict = _NOT_JUDGED
 
@@ -154,7 +158,7 @@ def constraints_of(row: AuditRow) -> list[Constraint]:
     """Return upstream's constraints for the audited configs; facts without a version are skipped."""
     named = []
     for fact in known(row.all(UpstreamVersion)):
-        configs = frozenset(build.name for build in row.builds if _holds(fact, build, row.wheel_cuda))
+        configs = frozenset(build.name for build in row.builds if _holds(fact, build, row))
         if not configs:
             continue
         hard = isinstance(fact, Requirement)
@@ -196,13 +200,30 @@ def first_line(facts: Iterable[Fact]) -> str:
 
 
 def cuda_of_wheel(facts: Iterable[Fact]) -> str:
-    """Return the CUDA version in a wheel's requirements, or an empty string."""
-    for fact in of_kind(facts, Requirement):
-        if _CUDA_RUNTIME.match(fact.name):
-            numbers = re.findall(r"\d+", fact.value)
-            if len(numbers) > 1:
-                return ".".join(numbers[:2])
-    return ""
+    """Return the CUDA version in a wheel's requirements: ``13.0``, or ``13`` if they admit all of 13.x.
+
+    Empty if they name none, or several, as extras for different versions do.
+    """
+    runtimes = [fact for fact in of_kind(facts, Requirement) if _CUDA_RUNTIME.match(fact.name)]
+    versions = set(map(_cuda_of, runtimes)) - {""}
+    minors = {version for version in versions if "." in version}
+    found = minors or versions
+    return found.pop() if len(found) == 1 else ""
+
+
+def _cuda_of(runtime: Requirement) -> str:
+    """Return the CUDA version, or its major number, that a requirement on CUDA's runtime admits; may be empty."""
+    one = _ONE_MINOR.fullmatch(runtime.value)
+    if one is not None:
+        return one[1] or one[2]
+    major = _cuda_in_name(runtime) or lowest(Spec(runtime.value)).partition(".")[0]
+    return "" if major == "0" else major
+
+
+def _cuda_in_name(fact: Fact) -> str:
+    """Return the major version of CUDA in the name of an NVIDIA package; empty if it has none."""
+    suffix = _CUDA_SUFFIX.search(fact.name)
+    return suffix[1] if suffix else ""
 
 
 def pins(row: AuditRow, configs: Collection[str], of: str = "") -> list[str]:
@@ -241,8 +262,8 @@ def is_floor(row: AuditRow, version: str) -> bool:
     return any(fact.value == version and fact.where.inferred for fact in row.all(Newest))
 
 
-def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
-    if isinstance(fact, Requirement) and fact.is_of_nvidia and build.cuda != wheel_cuda:
+def _holds(fact: Fact, build: Build, row: AuditRow) -> bool:
+    if isinstance(fact, Requirement) and fact.is_of_nvidia and not _is_for_cuda(fact, build, row):
         return False
     if not fact.holds.matches(build):
         return False
@@ -252,6 +273,15 @@ def _holds(fact: Fact, build: Build, wheel_cuda: str) -> bool:
         return Marker(fact.holds.marker).evaluate(_marker_environment(fact.holds.marker, build))
     except (InvalidMarker, KeyError, ValueError):
         return True
+
+
+def _is_for_cuda(fact: Fact, build: Build, row: AuditRow) -> bool:
+    """Whether a config has the CUDA that one of NVIDIA's packages is for: the wheel's, else that in its name."""
+    version = row.wheel_cuda or _cuda_in_name(fact)
+    if version:
+        return version in (build.cuda, build.cuda.partition(".")[0])
+    # unknown: it is for every config with CUDA; a feedstock without such configs still compares it
+    return bool(build.cuda) or not any(other.cuda for other in row.builds)
 
 
 def _marker_environment(marker: str, build: Build) -> dict[str, str]:

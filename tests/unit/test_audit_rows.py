@@ -20,7 +20,7 @@ from pin_audit.facts import (
     split_archs,
 )
 from pin_audit.name_map import names
-from pin_audit.rows import AuditRow
+from pin_audit.rows import AuditRow, cuda_of_wheel
 from pin_audit.statuses import Status
 from pin_audit.table import tabulate
 
@@ -63,6 +63,14 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("nccl", [*NCCL, asks("nccl", "<2.29", configs=CUDA130)], CONFLICT, ""),
     ("libnvshmem", [wheel("nvidia-cuda-runtime-cu12", "==12.8.90"), wheel("nvidia-nvshmem-cu12", "==3.3.20")],
      IN_STEP, ""),
+    ("nccl", [wheel("nvidia-cuda-runtime-cu12", "<13.0,>=12.5.82"), wheel("nvidia-nccl-cu12", "<3,>=2.27"),
+              asks("nccl", "2.20.*", configs=CUDA130)], IN_STEP, ""),
+    ("nccl", [wheel("nvidia-cuda-runtime-cu12", "<13.0,>=12.5.82"), wheel("nvidia-nccl-cu12", "<3,>=2.27"),
+              asks("nccl", "2.20.*", configs=CUDA129)], CONFLICT, ">=2.27"),
+    ("nccl", [wheel("cuda-toolkit", "==13.*"), wheel("nvidia-nccl-cu13", "<3,>=2.27"),
+              asks("nccl", "2.20.*", configs=CUDA130)], CONFLICT, ">=2.27"),
+    ("nvidia-cudnn-frontend", [wheel("nvidia-cudnn-frontend", ">=1.31"),
+                               asks("nvidia-cudnn-frontend", "<1.10", configs=CUDA130)], CONFLICT, ">=1.31"),
     ("libcublas", [wheel("nvidia-cublas", "==13.1.0.3"), TOOLKIT, asks("libcublas-dev", "13.*", configs=CUDA130),
                    asks("cuda-version", "13.0.*", configs=CUDA130)], IN_STEP, "cuda-version decides"),
     ("cuda-version", [TOOLKIT, asks("cuda-version", "12.9", configs=CUDA130)], CONFLICT, ""),
@@ -110,6 +118,25 @@ def test_status_of_a_row(name: str, facts: list[AnyFact], status: Status, words:
     found = row(name, *facts)
     assert found.verdict.status is status, found.verdict.sentence
     assert words in found.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "cuda"),
+    [
+        ([("cuda-toolkit", "==13.0.3")], "13.0"),
+        ([("cuda-toolkit", "==13.0.*"), ("nvidia-cuda-runtime", "==13.0.96")], "13.0"),
+        ([("nvidia-cuda-runtime", "~=13.0.48")], "13.0"),
+        ([("nvidia-cuda-runtime-cu12", "<13.0,>=12.5.82")], "12"),  # TensorFlow 2.21's
+        ([("nvidia-cuda-runtime", "<14,>=13.0.48")], "13"),
+        ([("nvidia-cuda-runtime", "~=13.0")], "13"),  # onnxruntime-gpu 1.31's: any 13.x
+        ([("cuda-toolkit", "==13.*")], "13"),
+        ([("nvidia-cuda-runtime-cu12", "*")], "12"),
+        ([("cuda-toolkit", "==12.*"), ("cuda-toolkit", "==13.*")], ""),
+        ([("nvidia-cuda-runtime", "*")], ""),
+    ],
+)
+def test_cuda_of_a_wheel_is_a_version_or_a_major_number(runtimes: list[tuple[str, str]], cuda: str) -> None:
+    assert cuda_of_wheel([wheel(*runtime) for runtime in runtimes]) == cuda
 
 
 @pytest.mark.parametrize(("marker", "status"), [

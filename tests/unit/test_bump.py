@@ -333,6 +333,12 @@ def test_cuda_of_upstreams_wheels_is_compared_with_the_matrix(tmp_path: Path) ->
     assert [(row.line, row.old, row.new) for row in found] == [(1, "12.9, 13.0", "13.0, 13.2")]
 
 
+def test_wheels_for_a_range_of_cuda_name_no_version_for_the_matrix(tmp_path: Path) -> None:
+    matrix = (Line("conda_build_config.yaml", 1, "13.0", "cuda_compiler_version", "13.0"),)
+    old, new = released("1", **{"cuda-toolkit": "==13.0.2"}), released("2", **{"cuda-toolkit": "==13.*"})
+    assert not [row for row in changed(old, new, tmp_path, None, *matrix) if row.topic == "CUDA"]
+
+
 def test_a_sha256_comes_from_the_page_that_publishes_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

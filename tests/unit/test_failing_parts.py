@@ -78,8 +78,8 @@ from pin_audit import snapshots
 from pin_audit.sources.pinning import PinningPackage
 from pyg_extensions import fetch_sources, find_wheel, pyg_index
 from pyg_extensions.install import installer
-from pyg_extensions.install.installation import Origin
-from pyg_extensions.table import ExtensionRelease
+from pyg_extensions.install.installation import Installation, Origin
+from pyg_extensions.table import ExtensionRelease, find
 from tree_inputs.owners import Owners
 
 RECIPE = Path(__file__).parents[2] / "recipe"
@@ -341,7 +341,7 @@ def test_an_extension_is_compiled_only_if_its_wheel_is_faulty(error: type[Megabu
 
 
 @pytest.mark.parametrize(
-    ("asked", "is_kept"), [("", True), ("2.1.1", True), ("2.1.2", False), ("2.1", False)]
+    ("asked", "is_kept"), [("", True), ("2.1.1", True), ("2.1.1.0", True), ("2.1.2", False), ("2.1", False)]
 )
 def test_an_installed_extension_of_another_version_is_replaced(
     asked: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -351,10 +351,9 @@ def test_an_installed_extension_of_another_version_is_replaced(
     steps = SimpleNamespace(
         _environment=environment, _fault=lambda *_: "", _note_fault_of_installed=lambda *_: None
     )
-    request = SimpleNamespace(name="torch_scatter", asked=asked, extension=None, origin=None)
-    assert (
-        installer._Installer._is_installed(cast(Any, steps), cast(Any, request), with_import=True) is is_kept
-    )
+    extension = find("torch_scatter")
+    request = Installation(extension=extension, asked=asked, release=ExtensionRelease(name=extension.name))
+    assert installer._Installer._is_installed(cast(Any, steps), request, with_import=True) is is_kept
     assert (request.origin is Origin.INSTALLED) is is_kept
 
 

@@ -439,6 +439,17 @@ def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> 
     assert parse_requests((), variant)[0].extension.name == "pyg_lib"
 
 
+@pytest.mark.parametrize(
+    "word", ["torch_scatter==2.1.2", "scatter==2.1.2.0", "torch_scatter==2.1.2+pt213cu130"]
+)
+def test_a_version_is_the_matrixs_however_it_is_written(word: str, repository: Path) -> None:
+    (request,) = parse_requests((word,), load(repository, "linux_64_cpu").variant)
+    assert request.release.sha256.startswith("69b3aa43")
+    assert request.accepts("2.1.2+pt214cpu")
+    assert not request.accepts("2.1.1+pt213cu130")
+    assert not request.accepts("unknown")
+
+
 # ---- what is shown -------------------------------------------------------------------------------------------------
 def test_results_are_a_table_and_a_document() -> None:
     wheel = "torch_scatter-2.1.2+pt213cu130-cp312-cp312-linux_x86_64.whl"

@@ -97,6 +97,10 @@ class Installation:
             case never:
                 return assert_never(never)
 
+    def accepts(self, version: str) -> bool:
+        """Return whether a version is the requested one, or none is requested; its local part does not count."""
+        return not self.asked or _is_same(version, self.asked)
+
     def _wheel_version(self) -> str:
         """Return the version in the wheel's name, or an empty string without a wheel."""
         name = self.wheel.name if self.wheel else self.offered
@@ -140,7 +144,10 @@ def parse_requests(words: Sequence[str], variant: Variant) -> list[Installation]
 
 
 def _parse_word(word: str) -> tuple[str, str]:
-    """Return the name and the version, or an empty string, of a request."""
+    """Return the name and the version, or an empty string, of a request.
+
+    A local part, which `pip freeze` shows, does not count: it names the PyTorch and CUDA of the environment.
+    """
     name, _, version = word.partition("==")
     if re.search(r"[<>~!=;\[]", name):
         start = re.split(r"[<>~!=;\[ ]", name)[0]
@@ -149,13 +156,21 @@ def _parse_word(word: str) -> tuple[str, str]:
     if not version:
         return name, ""
     try:
-        return name, str(Version(version))
+        return name, Version(version).public
     except InvalidVersion as error:
         raise UsageError(f"'{version}': not a version", f"write it like {name}==2.1.2") from error
 
 
 def _request(extension: Extension, version: str, variant: Variant) -> Installation:
     listed = release(extension, variant)
-    if version not in ("", listed.version):  # the matrix does not have its hash and commit
+    if version and not _is_same(version, listed.version):  # the matrix does not have its hash and commit
         listed = ExtensionRelease(name=extension.name, version=version)
     return Installation(extension=extension, asked=version, release=listed)
+
+
+def _is_same(version: str, asked: str) -> bool:
+    """Return whether two texts are one version, apart from local parts: ``0.8`` and ``0.8.0+pt213cu130``."""
+    try:
+        return Version(Version(version).public) == Version(asked)
+    except InvalidVersion:
+        return False

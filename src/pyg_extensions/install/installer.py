@@ -119,7 +119,7 @@ class _Installer:
         if not request.installed:
             return False
         problem = ""
-        if request.asked and request.installed.partition("+")[0] != request.asked:
+        if not request.accepts(request.installed):
             problem = f"{request.asked} is requested"
         if not problem:
             problem = self._fault(self._environment.prefix, request)

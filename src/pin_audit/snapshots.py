@@ -7,6 +7,7 @@ index, its commit and its day (`Where`); ``inferred`` gives the reason to trust 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -51,7 +52,8 @@ def load(package: str, version: str, folder: Path = FOLDER) -> Snapshot | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise AuditError(f"{path}: not a snapshot: {error}", f"run: git checkout -- {path}") from error
+        command = shlex.join(["git", "-C", str(folder), "checkout", "--", path.name])
+        raise AuditError(f"{path}: not a snapshot: {error}", f"run: {command}") from error
     return snapshot
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 from audit_samples import target
+from small_files import write
 
 from groundwork.errors import AuditError
 from pin_audit.facts import Newest, SourceOutcome, Submodule, Where
@@ -66,9 +68,12 @@ def test_writing_keeps_what_could_not_be_read_this_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": "x", "format_version": 1}', '{"packages": 1}'])
 def test_a_broken_snapshot_is_a_sentence(content: str, tmp_path: Path) -> None:
-    (tmp_path / "pytorch-2.13.0.json").write_text(content, encoding="utf-8")
-    with pytest.raises(AuditError, match="not a snapshot"):
-        load("pytorch", "2.13.0", tmp_path)
+    folder = tmp_path / "my releases"
+    write(folder / "pytorch-2.13.0.json", content)
+    with pytest.raises(AuditError, match="not a snapshot") as broken:
+        load("pytorch", "2.13.0", folder)
+    words = ["git", "-C", str(folder), "checkout", "--", "pytorch-2.13.0.json"]  # from any folder
+    assert shlex.split(broken.value.remedy.removeprefix("run: ")) == words
 
 
 def test_a_version_that_is_a_path_has_no_snapshot(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import importlib.util
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -57,11 +58,13 @@ def test_an_environment_of_another_user_is_refused(folder: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("target", ["", "gone"])
 def test_an_error_names_a_venv_that_is_not_a_folder(target: str, tmp_path: Path) -> None:
-    venv = tmp_path / ".venv"
+    checkout = tmp_path / "my checkout"
+    checkout.mkdir()
+    venv = checkout / ".venv"
     venv.symlink_to(target) if target else venv.touch()
     with pytest.raises(PreflightError, match="not a folder") as refused:
-        bootstrap._folder(tmp_path, "run-1")
-    assert f"rm {venv}" in refused.value.remedy
+        bootstrap._folder(checkout, "run-1")
+    assert shlex.split(refused.value.remedy) == ["run:", "rm", str(venv)]
 
 
 def test_a_python_without_a_module_of_its_own_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,15 @@ from command_line.run_command import Invocation
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
 from groundwork.machine import machine_platform
-from megabuild.configs.config import CONFIG_FOLDER, available, check_feedstock, list_configs, load, recipe_of
+from megabuild.configs.config import (
+    CONFIG_FOLDER,
+    available,
+    check_feedstock,
+    list_command,
+    list_configs,
+    load,
+    recipe_of,
+)
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.render import render
@@ -110,6 +119,11 @@ def test_without_conda_smithys_files_the_values_beside_the_recipe_make_one_confi
     assert available(root) == (SINGLE,)
     config = load(root, SINGLE)
     assert (config.platform, config.provider, config.variant["lib"]) == (MACHINE, "conda-forge", ("1",))
+
+
+def test_the_command_that_lists_configs_has_their_folder_as_one_word(tmp_path: Path) -> None:
+    root = tmp_path / "my feedstock"
+    assert shlex.split(list_command(root)) == ["ls", str(root / CONFIG_FOLDER)]
 
 
 def test_a_name_that_leads_elsewhere_is_no_config(make: Make) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from small_files import write
 
 from command_line import root
 from command_line.main import COMMANDS
@@ -54,6 +56,16 @@ def start(absent: str, *words: str, **variables: str) -> subprocess.CompletedPro
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
     command = [sys.executable, "-c", _PROGRAM, absent, *words]
     return subprocess.run(command, env=environ, capture_output=True, text=True)
+
+
+def test_a_command_of_a_checkout_has_its_path_as_one_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "my checkout" / "scripts" / "megabuild"
+    write(program, "")
+    monkeypatch.setattr(root, "_ROOT", tmp_path / "my checkout")
+    monkeypatch.setattr(root, "is_checkout", lambda: True)
+    assert shlex.split(root.typed("megabuild slim")) == ["python3", str(program), "slim"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], []])

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -143,6 +144,14 @@ def test_a_library_of_an_unknown_form_is_named_and_stays(
     assert json.loads(capsys.readouterr().out)["left_alone"] == {TORCH: "data after the last section"}
     assert (env / TORCH).read_bytes() == with_data
     assert not (env / SITE / "triton").exists(), "the rest is slimmed"
+
+
+def test_the_command_that_copies_an_environment_has_its_path_as_one_word(tmp_path: Path) -> None:
+    env = tmp_path / "my env"
+    (env / "conda-meta").mkdir(parents=True)
+    with pytest.raises(UsageError) as refused:
+        commands.check_subject(env, in_place=False, writes=True)
+    assert shlex.split(refused.value.remedy.partition("--apply: ")[2]) == ["cp", "-a", str(env), "DIR"]
 
 
 def test_a_second_slimming_begins_with_the_originals(env: Path, slim: Any) -> None:

@@ -51,7 +51,7 @@ def check_subject(subject: Path, *, in_place: bool, writes: bool) -> None:
     if writes:
         raise UsageError(
             f"{subject}: an environment can only be slimmed in place",
-            f"copy it, then slim the copy with --apply: cp -a {subject} DIR",
+            f"copy it, then slim the copy with --apply: cp -a {shlex.quote(str(subject))} DIR",
         )
     if in_place:
         return

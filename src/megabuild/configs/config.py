@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -138,7 +139,7 @@ def list_command(root: Path) -> str:
     """Return the command that lists the configs of the repository or feedstock ``root``."""
     if (root / "scripts" / "megabuild").is_dir():
         return LIST_CONFIGS
-    return f"ls {root / CONFIG_FOLDER}"
+    return f"ls {shlex.quote(str(root / CONFIG_FOLDER))}"
 
 
 def select(names: Iterable[str], pattern: str, *, list_all: str = LIST_CONFIGS) -> tuple[str, ...]:

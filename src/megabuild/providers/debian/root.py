@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -150,7 +151,7 @@ def make(cache: Path, report: Notes, *, cuda: bool = False, foreign: Foreign | N
 
 def remake_hint(entry: Path) -> str:
     """Return the remedy for a broken root, whose folder in the cache is `entry`."""
-    return f"run: rm -r {entry}, unless findmnt lists mounts in it; then run again"
+    return f"run: rm -r {shlex.quote(str(entry))}, unless findmnt lists mounts in it; then run again"
 
 
 def find(cache: Path, *, cuda: bool = False, foreign: Foreign | None = None) -> DebianRoot | None:
@@ -284,7 +285,7 @@ def _delete(folder: Path) -> None:
             below.append(partition.mountpoint)
     if below:
         raise ProviderError(
-            f"{folder}: cannot be deleted with mounts in it", f"run: umount {' '.join(below)}"
+            f"{folder}: cannot be deleted with mounts in it", f"run: umount {shlex.join(below)}"
         )
     if folder.exists():
         shutil.rmtree(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
@@ -60,9 +61,8 @@ def _fetch(wheel: Wheel, where: Configured, temporary: Path, final: Path) -> Non
     same = [file for file in listed if file.name == wheel.file_name and file.sha256 in hashes]
     # those with this hash before those with an unknown one
     same.sort(key=lambda file: file.sha256 != wheel.sha256)
-    resolve_again = (
-        f"check pip's indexes (pip config list); or run: rm -r {final.parents[1] / 'locks'}, then run again"
-    )
+    locks = shlex.quote(str(final.parents[1] / "locks"))
+    resolve_again = f"check pip's indexes (pip config list); or run: rm -r {locks}, then run again"
     if not same:
         problem = f"{wheel.file_name}: no index has it with the hash of its lock"
         raise ProviderError("; ".join([problem, *troubles]), resolve_again)

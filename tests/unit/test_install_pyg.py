@@ -33,6 +33,7 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Jobs
 from megabuild.configs.config import load
+from pyg_extensions.find_wheel import Choice, WheelRequirements
 from pyg_extensions.install import installer, user_environment
 from pyg_extensions.install.compile_wheel import Builder
 from pyg_extensions.install.install_report import environment_lines, install_result
@@ -182,6 +183,35 @@ def test_wheels_that_were_compiled_for_other_gpus_are_kept_apart(
         installer._Installer._choose(cast(Any, choosing), request)
         assert (request.origin, request.archs) == (Origin.KEPT, asked or devices)
     assert len({*folders}) == (1 if asked else 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "asked", "needed"),
+    [
+        ({}, (), ("9.0", "12.0")),  # no GPU here: the image may run on any GPU that PyTorch has code for
+        ({"devices": ("8.9",)}, (), ("8.9",)),
+        ({"devices": ("8.9",)}, ("12.0+PTX",), ("12.0+PTX",)),
+        ({"cuda_version": None}, (), ()),
+    ],
+)
+def test_a_wheel_of_the_index_must_run_on_the_gpus_or_wherever_pytorch_does(
+    facts: dict[str, Any], asked: tuple[str, ...], needed: tuple[str, ...], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    seen: list[WheelRequirements] = []
+
+    def find_no_wheel(wanted: WheelRequirements, *_: object, **__: object) -> Choice:
+        seen.append(wanted)
+        return Choice(wheel=None, reason="none")
+
+    monkeypatch.setattr(installer, "find_wheel", find_no_wheel)
+    options = InstallOptions(
+        environment=environment(**facts), mode=Mode.AUTO, index=PygIndex(), sources=None, cache=tmp_path,
+        archs=asked, logs=tmp_path, jobs=1, report=print, progress=print,
+    )  # fmt: skip
+    steps = installer._Installer(options, tmp_path, only_plan=False)
+    assert not steps._find_prebuilt(ended("torch_scatter"))
+    assert [(wanted.archs, wanted.exact_archs) for wanted in seen] == [(needed, False)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -158,7 +159,7 @@ class _Installer:
 
     def _find_prebuilt(self, request: Installation) -> bool:
         """Find the best wheel of the index, or note why none fits."""
-        wanted = self._requirements(request)
+        wanted = self._requirements_on_index(request)
         if self._only_plan:
             wheels, reason = offers(wanted, request.asked, self._options.index)
             if wheels:
@@ -186,12 +187,24 @@ class _Installer:
         key = compiled_wheel(self._environment, request.archs, source, os.environ)
         return self._options.cache / "pyg-compiled" / f"{release.name}-{release.version}-{key.digest[:16]}"
 
+    def _requirements_on_index(self, request: Installation) -> WheelRequirements:
+        """Return the requirements on a wheel of the index.
+
+        If no GPU is known, the environment may be for another machine: the wheel must run wherever PyTorch does. It
+        needs no PTX, which PyTorch has for GPUs that come later.
+        """
+        wanted = self._requirements(request)
+        if self._environment.cuda_version and not wanted.archs:
+            archs = tuple(arch.removesuffix("+PTX") for arch in self._environment.torch_archs)
+            wanted = replace(wanted, archs=archs)
+        return wanted
+
     def _requirements(self, request: Installation) -> WheelRequirements:
         """Return the requirements on a wheel or an installed extension."""
         is_compiled = request.origin is not None and request.origin.is_compiled
         archs: tuple[str, ...] = ()
         # An extension compiled here must have code for all requested archs. Another one must run on the named GPUs or
-        # on those of this machine; if neither is known, on all GPUs of its PyTorch.
+        # on those of this machine; if neither is known, on some GPUs of its PyTorch.
         if self._environment.cuda_version and is_compiled:
             archs = request.archs
         elif self._environment.cuda_version:

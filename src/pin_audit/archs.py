@@ -45,6 +45,7 @@ def arch_rows(facts: Sequence[AnyFact], target: AuditTarget, trouble: str) -> tu
     else:
         troubles = [trouble, *(fact.trouble for fact in upstream), "none were found"]
         trouble = next(filter(None, troubles))
+    unread = {fact.holds.cuda[0]: fact.trouble for fact in upstream if fact.trouble and fact.holds.cuda}
     rows = []
     for cuda in sorted(lists, key=_order):
         name = f"CUDA {cuda}"
@@ -55,7 +56,7 @@ def arch_rows(facts: Sequence[AnyFact], target: AuditTarget, trouble: str) -> tu
                 facts=(*listed.upstream, *listed.recipe),
                 builds=target.builds,
                 entry=Dependency(name=name),
-                verdict=_judge(cuda, listed, target, trouble),
+                verdict=_unknown(unread[cuda]) if cuda in unread else _judge(cuda, listed, target, trouble),
             )
         )
     return tuple(rows)
@@ -68,9 +69,13 @@ def _judge(cuda: str, lists: ArchLists, target: AuditTarget, trouble: str) -> Ve
     if not lists.recipe and cuda not in here:
         return _not_built(cuda, here)
     if trouble or not lists.recipe:
-        return Verdict(Status.UNKNOWN, f"lists were not read: {trouble or 'the recipe'}")
+        return _unknown(trouble or "the recipe")
     todo = "keep the configs as long as conda-forge pins this CUDA"
     return Verdict(Status.NEWER, "upstream ships no wheels for this CUDA", todo)
+
+
+def _unknown(trouble: str) -> Verdict:
+    return Verdict(Status.UNKNOWN, f"lists were not read: {trouble}")
 
 
 def _not_built(cuda: str, here: Collection[str]) -> Verdict:

@@ -152,6 +152,27 @@ def test_a_table_of_numbers_becomes_arch_lists_per_cuda_version_and_platform(tmp
     assert not ci_pins.read(request({}, tmp_path, package="torch_unheard_of")).applies
 
 
+@pytest.mark.parametrize(
+    ("listed", "found", "trouble"),
+    [
+        ('{"90a", "100f"}', "10.0f;9.0a", ""),
+        ('"75;80;90a;120+PTX"', "7.5;8.0;9.0a;12.0+PTX", ""),
+        ('"7.5 10.3 12.1+PTX"', "7.5;10.3;12.1+PTX", ""),
+        ('{"75", "Hopper"}', "", "75, Hopper"),
+        ('"80-real;90-virtual"', "", "80-real;90-virtual"),
+    ],
+)
+def test_a_list_is_read_as_a_whole_or_is_trouble(
+    listed: str, found: str, trouble: str, tmp_path: Path
+) -> None:
+    path = ".ci/manywheel/build_env_setup.py"
+    files = {**NEW, path: f'TORCH_CUDA_ARCH_LIST_TABLE = {{"13.0": {{"x86_64": {listed}}}}}\n'}
+    (fact,) = archs(files, tmp_path).facts
+    assert values([fact]) == {"CUDA 13.0, linux-64": found}
+    assert fact.trouble.endswith(trouble)
+    assert bool(fact.trouble) == bool(trouble)
+
+
 EXTENSION = """\
       matrix:
         python-version: [3.8, 3.10]

@@ -304,6 +304,13 @@ def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None
     assert ("Decided: " in theirs.verdict.sentence, bool(theirs.verdict.todo)) == (False, True)
 
 
+def test_a_list_that_was_not_read_makes_its_row_unknown() -> None:
+    holds = Scope(cuda=("13.0",), platforms=("linux-aarch64",))
+    unread = UpstreamArchs(name="gpu-architectures", holds=holds, trouble="x.py: not a list")
+    verdict = only(theirs("13.0", "9.0", "linux-64"), unread, ours("13.0", "9.0")).verdict
+    assert (verdict.status, "x.py: not a list" in verdict.sentence) == (UNKNOWN, True)
+
+
 @pytest.mark.parametrize(("text", "archs"), [
     ("9.0;12.0+PTX", ("9.0", "12.0+PTX")), ("10.0A 9.0+ptx", ("10.0a", "9.0+PTX")), ("10.00;9.0abc;90;sm_90", ()),
 ])  # fmt: skip

@@ -12,8 +12,9 @@ from pin_audit.facts import CiPin, Scope, SourceOutcome, UpstreamArchs, Where, s
 from pin_audit.repositories import Repository
 from pin_audit.request import AuditRequest, LocalTree, Source, local_tree
 
-#: An architecture as CMake writes it: ``120``.
-_WITHOUT_DOT = re.compile(r"(?:^|(?<=, ))(\d+)(\d)(?=, |$)")
+#: Between the numbers of an architecture as CMake writes it: ``120``, ``90a``.
+_WITHOUT_DOT = re.compile(r"(?:^|(?<=[;, ]))(\d+)(?=\d[af]?(?:\+PTX)?(?:[;, ]|$))")
+_SEPARATORS = re.compile(r"[;,\s]+")
 _PLATFORMS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 
 
@@ -46,20 +47,32 @@ def read(request: AuditRequest) -> SourceOutcome:
 
 
 def read_archs(request: AuditRequest) -> SourceOutcome:
-    """Return the architectures of upstream's wheels for every CUDA version; ``120`` becomes ``12.0``."""
+    """Return the architectures of upstream's wheels for every CUDA version; ``120`` becomes ``12.0``.
+
+    A list with another word is a trouble: without it, the recipe's list would be compared with a part of upstream's.
+    """
     facts = []
     for found in _find_values(request, ARCH_LISTS):
+        archs = split_archs(_WITHOUT_DOT.sub(r"\1.", found.text))
+        trouble = found.trouble
+        if len(archs) < len(_words(found.text)):
+            trouble = f"{found.rule.file}: not a list of architectures: {found.text}"
+            archs = ()
         facts.append(
             UpstreamArchs(
                 name=found.rule.name,
                 what=found.rule.what,
-                archs=split_archs(_WITHOUT_DOT.sub(r"\1.\2", found.text)),
+                archs=archs,
                 holds=found.holds,
                 where=found.where,
-                trouble=found.trouble,
+                trouble=trouble,
             )
         )
     return SourceOutcome(facts=tuple(facts), applies=bool(facts))
+
+
+def _words(text: str) -> list[str]:
+    return list(filter(None, _SEPARATORS.split(text)))
 
 
 def _find_values(request: AuditRequest, rules: Iterable[CiRule]) -> Iterator[FoundValue]:

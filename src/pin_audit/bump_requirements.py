@@ -27,6 +27,7 @@ _PINNED_VARIABLE = re.compile(r"[=~<>!]*\s*\$?\{\{\s*(\w+)\s*\}\}.*")
 _SIGNS = "=~<>!"
 #: Requirements of one version or one series.
 _ONE_VERSION = ("==", "~=")
+_SINGLE = re.compile(r"(?P<sign>[=~<>!]+)[^,=~<>!]+")  # a requirement without a comma
 
 
 @dataclass(frozen=True)
@@ -209,9 +210,16 @@ def _compare(
     new = now.value.lstrip(_SIGNS)
     for line in asked:
         variable = _PINNED_VARIABLE.fullmatch(line.value)
-        if variable is not None:
+        if variable is None:
+            continue
+        if _have_one_sign(was, now.value):
             lines = context.values(variable[1], old)
             yield from context.set_value(row, lines, old=old, new=new, source=source)
+        else:  # the variable is a version, and its line has the former sign
+            note = f"the old wheel required {was}"
+            yield change(
+                line, row, ChangeKind.PERSON, old=line.value, new=now.value, source=source, note=note
+            )
     plain = [line for line in asked if "{" not in line.value]
     fitting = [line for line in plain if _fits(Spec(line.value), Spec(now.value))]
     done = {place_in(line, context.recipe) for line in fitting}
@@ -219,6 +227,15 @@ def _compare(
         place = place_in(line, context.recipe)
         if line not in fitting and not (place.in_branch and place in done):
             yield from _replace(line, place, row, was, now)
+
+
+def _have_one_sign(was: str, now: str) -> bool:
+    """Whether two requirements differ in one version only; ``==`` and ``~=`` both admit the version they name."""
+    signs = set()
+    for text in (was, now):
+        single = _SINGLE.fullmatch(text)
+        signs.add(single["sign"] if single else "")
+    return "" not in signs and (len(signs) == 1 or signs.issubset(_ONE_VERSION))
 
 
 def _replace(line: Line, place: LinePlace, row: str, was: str, now: Requirement) -> Iterator[Change]:

@@ -333,6 +333,26 @@ def test_cuda_of_upstreams_wheels_is_compared_with_the_matrix(tmp_path: Path) ->
     assert [(row.line, row.old, row.new) for row in found] == [(1, "12.9, 13.0", "13.0, 13.2")]
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "expected"),
+    [
+        ("==1.13.1", "~=1.14.0", ("matrix", "certain", "1.14.0")),
+        (">=1.13.1", ">=1.14", ("matrix", "certain", "1.14")),
+        ("==1.13.1", "<2,>=1.14", ("recipe/recipe.yaml", "for a person", "<2,>=1.14")),
+        ("==1.13.1", ">=1.14", ("recipe/recipe.yaml", "for a person", ">=1.14")),
+        ("<2,>=1.13.1", "<3,>=1.14", ("recipe/recipe.yaml", "for a person", "<3,>=1.14")),
+    ],
+)
+def test_a_version_in_a_variable_changes_unless_the_requirement_gets_another_form(
+    was: str, now: str, expected: tuple[str, str, str], tmp_path: Path
+) -> None:
+    recipe = "requirements:\n  run:\n    - sympy ==${{ sympy_version }}\n"
+    matrix = Line("matrix", 1, "1.13.1", "sympy_version", "1.13.1")
+    found = changed(released("1", sympy=was), released("2", sympy=now), tmp_path, recipe, matrix)
+    shown = [(row.file, row.kind.value, row.new) for row in found if row.topic == "sympy"]
+    assert shown == [expected]
+
+
 def test_wheels_for_a_range_of_cuda_name_no_version_for_the_matrix(tmp_path: Path) -> None:
     matrix = (Line("conda_build_config.yaml", 1, "13.0", "cuda_compiler_version", "13.0"),)
     old, new = released("1", **{"cuda-toolkit": "==13.0.2"}), released("2", **{"cuda-toolkit": "==13.*"})

@@ -23,7 +23,8 @@ from pyg_extensions.table import Extension, ExtensionRelease
 
 _CLONE_SECONDS = 600.0
 _ASK_SECONDS = 30.0
-_NOT_SOURCES = (".git", "build", "dist")  # folders of a checkout
+_BUILT = ("build", "dist")  # folders of a checkout that a build by hand leaves
+_NOT_SOURCES = (".git", *_BUILT)
 _LARGEST = 64 << 20  # bytes; the archives have at most 0.2 MB
 
 
@@ -139,8 +140,15 @@ def _unpack_archive(archive: Path, extension: Extension, target: Path) -> Path:
 
 
 def _copy_checkout(checkout: Path, target: Path) -> Path:
-    """Copy a checkout and make the copy writable: the checkout may be on a read-only disk."""
-    shutil.copytree(checkout, target, symlinks=True, copy_function=shutil.copy)
+    """Copy a checkout and make the copy writable: the checkout may be on a read-only disk.
+
+    The files of an earlier build are left out: setuptools would pack them in place of sources that it takes for older.
+    """
+
+    def left_out(folder: str, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in _BUILT and Path(folder) == checkout]
+
+    shutil.copytree(checkout, target, symlinks=True, ignore=left_out, copy_function=shutil.copy)
     for path in [target, *target.rglob("*")]:
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | stat.S_IWUSR)

@@ -94,6 +94,15 @@ def test_an_archive_that_goes_on_and_on_is_cut_short(
         assert download([RELEASE], tmp_path / "cache", lambda: served)
 
 
+def test_the_files_of_an_earlier_build_in_a_checkout_are_not_copied(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("setup.py", "build/lib/pkg/removed.py", "dist/a-1.whl", "csrc/build/a.cpp"):
+        write(checkout / name, name)
+    copy = fetch_sources._copy_checkout(checkout, tmp_path / "copy")
+    found = sorted(path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file())
+    assert found == ["csrc/build/a.cpp", "setup.py"]
+
+
 def test_all_files_of_a_read_only_checkout_are_copied_and_can_be_written(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     for name in ("setup.py", "csrc/a.cpp"):

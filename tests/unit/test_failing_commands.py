@@ -277,6 +277,17 @@ def test_a_staging_leaves_nothing_of_a_former_one_in_its_files(repository: Path,
     assert not (tmp_path / "here/tree/libtorch-files/lib/libformer.so").exists()
 
 
+def test_a_local_checkouts_earlier_build_is_not_packed(repository: Path, tmp_path: Path) -> None:
+    world = World(repository, tmp_path / "world", "recipe/pyg/common/build_pyg_lib.sh")
+    world.folder.mkdir()
+    extension(world)
+    for name in ("build/lib/pyg_lib/removed.py", "dist/pyg_lib-0.7.0.whl"):
+        write(world.folder / "src" / name)
+    world.commands()
+    assert not (tmp_path / "here/src/build").exists()
+    assert [path.name for path in (tmp_path / "here/src/dist").iterdir()] == ["a-1.whl"]
+
+
 def test_a_tree_whose_configuration_failed_is_configured_again(repository: Path, tmp_path: Path) -> None:
     """Also by a run with the former settings, whose record is older than the half-made build files."""
     world = World(repository, tmp_path / "world", "recipe/build_staging.sh")

@@ -4,6 +4,8 @@ set -euo pipefail
 source "$RECIPE_DIR/../common/build_env.sh"
 
 compile() {
+    # of an earlier build in a local checkout: CMake refuses its folder, and setuptools would pack its files
+    rm -rf build dist
     # libpyg.so contains a static METIS with 64-bit indices; an environment may also have one with 32-bit indices
     export LDFLAGS="$LDFLAGS -Wl,--exclude-libs,libmetis.a"
     export FORCE_NINJA=1

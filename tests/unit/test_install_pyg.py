@@ -335,6 +335,46 @@ def test_a_compile_ends_with_its_wheel_or_its_cause(
         assert (made, lines) == (tmp_path / "wheels" / wheel.name, ["one"])
 
 
+@pytest.mark.parametrize(
+    ("asked", "printed", "is_right"),
+    [
+        ("", "0.7.0", True),
+        ("0.8.0", "0.8.0", True),
+        ("0.8", "0.8.0+pt213cu130", True),
+        ("0.8.0", "0.7.0", False),
+        ("0.8.0", "0.8.0.dev20260101", False),
+        ("0.8.0", "no version", True),
+    ],
+)
+def test_a_checkout_of_another_version_than_the_requested_is_refused(
+    asked: str, printed: str, is_right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installer, "unpack_sources", lambda *_, **__: tmp_path)
+    monkeypatch.setattr(Builder, "check", lambda *_: None)
+    monkeypatch.setattr(Builder, "prepare", lambda *_, **__: None)
+    python = fake_python(tmp_path, f"echo a warning >&2; echo {printed}")
+    user = environment(interpreter=python, prefix=tmp_path, cuda_version=None)
+    options = InstallOptions(
+        environment=user, mode=Mode.SOURCE, index=PygIndex(), sources=tmp_path, cache=tmp_path, archs=(),
+        logs=tmp_path, jobs=1, report=print, progress=print,
+    )  # fmt: skip
+    steps = installer._Installer(options, tmp_path, only_plan=False)
+    request = ended("pyg_lib", asked=asked)
+    with nullcontext() if is_right else pytest.raises(ProviderError, match=re.escape(printed)):
+        steps._get_ready(request)
+    assert (request.name in steps._ready) is is_right
+
+
+@pytest.mark.parametrize(("asked", "is_found"), [("", True), ("0.7", True), ("0.8.0", False)])
+def test_a_kept_wheel_of_another_version_than_the_requested_is_not_taken(
+    asked: str, is_found: bool, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path, "pyg_lib-0.7.0-cp310-abi3-linux_x86_64.whl", {"pyg_lib/a.so": b""})
+    steps = SimpleNamespace(_kept_folder=lambda _: tmp_path)
+    found = installer._Installer._find_kept(cast(Any, steps), ended("pyg_lib", asked=asked))
+    assert found == (wheel if is_found else None)
+
+
 def test_a_setup_that_fails_ends_before_the_compile(tmp_path: Path) -> None:
     python = fake_python(tmp_path, 'echo "error: no $1"; exit 1')
     with pytest.raises(BuildError, match=r"no setup\.py"):

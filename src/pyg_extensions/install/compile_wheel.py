@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from packaging.version import Version
+from packaging.version import VERSION_PATTERN, Version
 
 from groundwork import files
 from groundwork.errors import (
@@ -47,6 +47,7 @@ _NINJA = Version("1.13")  # the first version that uses a jobserver
 _CMAKE = Version("3.18")
 _SETUPTOOLS = Version("70.1")  # the first version that makes wheels without the package wheel
 _REMEDY = "fix the error in the log and start again"
+_VERSION = re.compile(VERSION_PATTERN, re.VERBOSE | re.IGNORECASE)
 _LOOK_SECONDS = 0.2  # between two reads of a growing log
 _FORCED = ("FORCE_CUDA", "FORCE_ONLY_CUDA", "FORCE_ONLY_CPU")
 #: Variables of PyTorch's and the extensions' builds that a compile sets itself.
@@ -195,12 +196,17 @@ class Builder:
             return True
         return _fits(installed.get("setuptools", ""), _SETUPTOOLS)
 
-    def check_setup(self, source: Path, log: Path, environ: Mapping[str, str]) -> None:
-        """Run ``setup.py --version``, which compiles nothing; raise BuildError if it fails."""
+    def check_setup(self, source: Path, log: Path, environ: Mapping[str, str]) -> str:
+        """Run ``setup.py --version``, which compiles nothing; return the version, empty if it prints none.
+
+        Raises BuildError: It fails.
+        """
         status = _logged([str(self.environment.interpreter), "setup.py", "--version"], source, log, environ)
         if status != 0:
             cause = _cause(_lines(log), status)
             raise BuildError(f"setup.py fails: {cause} (log: {log})", _REMEDY)
+        last = next(filter(None, map(str.strip, reversed(_lines(log)))), "")
+        return last if _VERSION.fullmatch(last) else ""
 
     def build(self, source: Path, log: Path, environ: Mapping[str, str], seen: Callable[[str], None]) -> Path:
         """Compile, and return the wheel; ``seen`` gets each line of the log as it is written.

@@ -151,9 +151,10 @@ class _Installer:
         self._get_ready(request)
 
     def _find_kept(self, request: Installation) -> Path | None:
-        """Return the wheel compiled earlier, if there is one and it is intact."""
+        """Return the wheel compiled earlier, if there is one, and it is intact and of the requested version."""
         for wheel in self._kept_folder(request).glob("*.whl"):
-            if not why_broken(wheel):
+            version = wheel.name.split("-")[1]  # a checkout may have another one than the matrix
+            if request.accepts(version) and not why_broken(wheel):
                 return wheel
         return None
 
@@ -255,7 +256,12 @@ class _Installer:
             only_try=self._only_plan,
         )
         if not self._only_plan:
-            self._builder.check_setup(source, self._log(request), environ)
+            version = self._builder.check_setup(source, self._log(request), environ)
+            if version and not request.accepts(version):
+                raise ProviderError(
+                    f"{request.name} {request.asked}: the sources are of version {version}",
+                    f"check out {request.asked} in the folder of --pyg-sources, or request {version}",
+                )
             self._ready[request.name] = (source, environ)
 
     def finish(self, request: Installation) -> None:

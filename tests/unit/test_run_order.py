@@ -955,7 +955,9 @@ def test_work_of_isolated_builds_goes_before_a_build_only(
 def test_an_extension_waits_for_the_tests_of_its_pythons_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     items = []
     for name, python in (("libtorch", None), ("py311", "3.11"), ("py312", "3.12"), ("linalg", None)):
-        items.append(SimpleNamespace(file_name=name, package=SimpleNamespace(python=python)))
+        items.append(SimpleNamespace(file_name=name, package=SimpleNamespace(name=name, python=python)))
+    own_tests = SimpleNamespace(name="pytorch-tests", python="3.12")
+    items.append(SimpleNamespace(file_name="pytorch-tests py312", package=own_tests))
     run = SimpleNamespace(plan=SimpleNamespace(items=items))
     task = SimpleNamespace(
         name="sparse", base_python="3.12", method=Method.NOTHING, needs=("scatter",), cpu_seconds=1,
@@ -963,7 +965,9 @@ def test_an_extension_waits_for_the_tests_of_its_pythons_pytorch(monkeypatch: py
     )  # fmt: skip
     work = extension.extension_work(cast(Any, run), Budget(1), cast(Any, task))
     tests = [name_of_test(name) for name in ("libtorch", "py312", "linalg")]
-    assert sorted(map(str, work.needs)) == sorted([pytorch.NAME, "scatter", *tests])
+    assert sorted(map(str, work.needs)) == sorted([pytorch.NAME, "scatter", *tests]), (
+        "not for PyTorch's own tests"
+    )
     assert work.packages == ("a", "b")
 
 

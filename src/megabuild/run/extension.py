@@ -16,6 +16,7 @@ from groundwork.jobs import Budget
 from groundwork.redact import Mask
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
+from megabuild.plan import upstream_tests
 from megabuild.plan.plan import Method, Task
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.graph import TaskResult, Work
@@ -37,10 +38,14 @@ _TORCH = "pyg/torch"
 
 
 def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
-    """Return the task that builds one extension for one Python, after the tests of that Python's PyTorch."""
+    """Return the task that builds one extension for one Python, after the tests of that Python's PyTorch.
+
+    PyTorch's own tests are not among these: they take hours, and the extension is also built if one of them fails.
+    """
     tests = []
     for item in run.plan.items:
-        if item.package.python in (None, task.base_python):
+        package = item.package
+        if package.python in (None, task.base_python) and package.name != upstream_tests.PACKAGE:
             tests.append(name_of_test(item.file_name))
     launcher = os.environ.get("TORCH_CCACHE", "") or "ccache"
     uses_cache = task.method is Method.COMPILE and shutil.which(launcher)

@@ -678,6 +678,8 @@ def test_results_for_one_python_depend_on_packages_for_it_and_for_none(
     for file_name, python in (("libtorch.conda", None), ("py312.conda", "3.12"), ("py313.conda", "3.13")):
         package = replace(PLANNED, file_name=file_name, python=python)
         items.append(PlanItem(package=package, fingerprint=f"of {file_name}"))
+    own_tests = replace(PLANNED, name="pytorch-tests", file_name="tests312.conda", python="3.12")
+    items.append(PlanItem(package=own_tests, fingerprint="of a selection of PyTorch's own tests"))
     expected = {"libtorch.conda": "of libtorch.conda", "py312.conda": "of py312.conda"}
     assert collect(items, tmp_path) == expected
 

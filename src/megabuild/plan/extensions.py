@@ -22,6 +22,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, PlanItem, Task
 from megabuild.plan.run_choices import PygMode
 from megabuild.plan.solving import Solver
+from megabuild.plan.upstream_tests import PACKAGE
 from megabuild.providers.environment import Environment
 from megabuild.providers.select import provider_of
 from pyg_extensions import sources
@@ -156,7 +157,9 @@ class ExtensionPlanner:
         """Collect the inputs of a task, for PyTorch's packages; ``environments`` are those of its packages."""
         against = {}
         for item in pytorch:
-            if item.package.python in (None, task.base_python):
+            package = item.package
+            # another selection of PyTorch's own tests changes no extension
+            if package.python in (None, task.base_python) and package.name != PACKAGE:
                 against[item.file_name] = item.fingerprint
         folder = self.sources.folders.get(task.extension)
         common = task.recipe.parent.parent / "common"

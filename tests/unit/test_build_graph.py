@@ -307,6 +307,30 @@ def test_another_failure_of_the_run_comes_before_failed_tests_of_pytorch() -> No
     assert said == ["✗ test numerics: 3 tests failed\nrepeat them"]
 
 
+@pytest.mark.parametrize("cannot_be_made", [False, True])
+def test_a_failed_extension_comes_before_failed_tests_of_pytorch(cannot_be_made: bool) -> None:
+    """Their exit code says that nothing else failed."""
+    run = Run(jobs=4, tasks=4)
+    run.add("build", vital=True)
+    for python in ("3.12", "3.13"):
+        tests: list[Exception] = [BuildError(f"3 tests failed with {python}")]
+        run.add(f"test numerics {python}", vital=True, ends_others=False, needs=("build",), errors=tests)
+    if cannot_be_made:
+        run.failed["scatter"] = BuildError("no wheel fits")
+    else:
+        run.add("scatter", needs=("build",), errors=[BuildError("no such header")], duration=0.1)
+    run.go()
+    assert run.failed.keys() == {"test numerics 3.12", "test numerics 3.13", "scatter"}
+    said = [record.getMessage() for record in run.said if record.levelno == logging.ERROR]
+    expected = [
+        "✗ test numerics 3.12: 3 tests failed with 3.12",
+        "✗ test numerics 3.13: 3 tests failed with 3.13",
+    ]
+    if not cannot_be_made:
+        expected.append("✗ scatter: no such header")
+    assert sorted(said) == sorted(expected)
+
+
 @pytest.mark.parametrize(
     "stop", [DeadlineError("6 h are over"), KeyboardInterrupt(), OutOfSpaceError("full")]
 )

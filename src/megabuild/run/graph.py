@@ -121,7 +121,8 @@ class Graph:
         self._done = set(done)
         self._failed = failed
         self._error: _Failed | None = None  # the first that ends other tasks: its error is the run's
-        self._late: _Failed | None = None  # the first that ends none: the run's if there is no other
+        self._late: _Failed | None = None  # the first that ends none: the run's if no other task failed
+        self._ending_none: set[str] = set()  # the names of all failed tasks like that one
         self._retried: dict[str, float] = {}  # by task: the time of its retry
         self._status = status
         self._publish = publish
@@ -132,7 +133,8 @@ class Graph:
     def run(self) -> None:
         """Run all tasks; afterwards, also after an error, none is running.
 
-        Raises MegabuildError: A vital task failed; brief tasks with met needs were still done.
+        Raises MegabuildError: A vital task failed; brief tasks with met needs were still done. If it ends no others:
+            no other task failed.
         Raises DeadlineError: The time is over, and no task failed that ends others.
         Raises BaseException: An interrupt, or a bug in a task's thread.
         """
@@ -157,7 +159,11 @@ class Graph:
         if self._error is not None:
             _report(self._late)
             raise self._error.error
-        if self._late is not None:
+        if self._late is None:
+            return
+        if self._failed.keys() - self._ending_none:  # an extension: the summary names it
+            _report(self._late)
+        else:
             raise self._late.error
 
     def _run_all(self) -> None:
@@ -300,6 +306,8 @@ class Graph:
         why.packages = why.packages or frozenset(work.packages)
         self._failed[work.name] = why
         self._status.set_packages(why.packages, PackageState.FAILED)
+        if work.vital and not work.ends_others:
+            self._ending_none.add(work.name)
         failed = _Failed(name=work.name, error=why)
         if not self._is_runs_error(work, failed):
             _report(failed)

@@ -463,6 +463,20 @@ def test_packages_of_a_server_are_kept_and_its_credentials_are_not(
         tiny.plan(environments=KEPT)
 
 
+def test_packages_are_those_of_their_channel_however_its_address_is_written(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tiny.output / "cache"))
+    with served(tiny.channel.parent) as host:
+        monkeypatch.setattr(planning, "choose_provider", provider(f"HTTP://{host}/open/channel"))
+        kept_environments.keep_record(tiny.plan())
+    record = environment_record.read(tiny.options().state)
+    assert record is not None
+    assert [channel.address for channel in record.channels] == [f"http://{host}/open/channel"]
+    assert {package.channel for package in record.packages} == {f"http://{host}/open/channel"}
+    assert all(package.url.startswith(f"{package.channel}/linux-64/") for package in record.packages)
+
+
 def place(tmp_path: Path) -> KeptPlace:
     return KeptPlace(
         cache=tmp_path / "cache", unpacked=tmp_path / "unpacked", platforms=Platforms.native("linux-64")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import rattler
 from rattler import RepoDataRecord
 
 from groundwork.channel import Channel
@@ -212,7 +213,7 @@ def keep_record(plan: Plan) -> None:
     needed = [*requirements(plan), *_of_further_pythons(plan)]
     records = solve_all(needed, plan.environment)
     channels = plan.environment.channels
-    addresses = {channel.url.rstrip("/"): channel.address for channel in channels}
+    addresses = {_url_of(channel): _address(channel) for channel in channels}
     record = EnvironmentRecord(
         config=plan.options.run_name,
         provider=plan.options.config.provider,
@@ -231,7 +232,17 @@ def _channel(channel: Channel) -> RecordedChannel:
     folder = None
     if channel.folder is not None:
         folder = str(channel.folder)
-    return RecordedChannel(address=channel.address, folder=folder, this_machine=channel.this_machine)
+    return RecordedChannel(address=_address(channel), folder=folder, this_machine=channel.this_machine)
+
+
+def _url_of(channel: Channel) -> str:
+    """Return a channel's URL as the packages found in it name it: with the host in lower case, without a usual port."""
+    return rattler.Channel(channel.url).base_url.rstrip("/")
+
+
+def _address(channel: Channel) -> str:
+    """Return the address to record; on a server, the addresses of its packages begin with it."""
+    return _url_of(channel) if channel.folder is None else channel.address
 
 
 def _url(record: RepoDataRecord) -> str:

@@ -700,6 +700,26 @@ def test_a_run_completes_a_former_one_if_it_has_all_of_its_pythons(
     assert record.is_complete == completes
 
 
+@pytest.mark.parametrize(
+    ("is_complete", "recorded", "requested", "expected"),
+    [
+        (False, ("3.12",), (), ()),
+        (False, ("3.12",), ("3.11",), ("3.12", "3.11")),
+        (False, (), ("3.12",), ()),
+        (True, ("3.12",), (), ()),
+        (True, (), ("3.12",), ("3.12",)),
+    ],
+)
+def test_a_run_with_kept_packages_is_unfinished_for_all_pythons_that_it_and_the_former_one_lack(
+    is_complete: bool, recorded: tuple[str, ...], requested: tuple[str, ...], expected: tuple[str, ...],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    environment_record.write(tmp_path, structs.replace(EMPTY, is_complete=is_complete, pythons=recorded))
+    options = SimpleNamespace(state=tmp_path, pythons=requested)
+    kept_environments.keep_record(cast(Any, SimpleNamespace(options=options, kept="the former ones")))
+    assert environment_record.read(tmp_path) == structs.replace(EMPTY, is_complete=False, pythons=expected)
+
+
 def test_a_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()

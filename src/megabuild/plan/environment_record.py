@@ -54,7 +54,7 @@ class EnvironmentRecord(
     cross_from: str = ""  #: platform of the machine that compiled for another one; empty for its own
     planned: float  #: the time at which these packages were the newest, in seconds since 1970
     is_complete: bool  #: whether all packages of the run exist
-    pythons: tuple[str, ...]  #: that were requested; empty: all of the config
+    pythons: tuple[str, ...]  #: that the unfinished runs were asked for; empty: all of the config
     channels: tuple[RecordedChannel, ...]  #: in order of priority
     overrides: Mapping[str, tuple[str, ...]]  #: variant values that the provider's environment determined
     packages: tuple[RecordedPackage, ...]  #: of all environments together, each once

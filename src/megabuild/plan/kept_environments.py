@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import rattler
+from msgspec import structs
 from rattler import RepoDataRecord
 
 from groundwork.channel import Channel
@@ -200,14 +201,15 @@ def _newer_words(kept: KeptEnvironments) -> str:
 
 
 def keep_record(plan: Plan) -> None:
-    """Record the environments of a run that begins to build; those of a kept one stay as they are.
+    """Record the environments of a run that begins to build; the packages of a kept one stay as they are.
 
+    Raises IntegrityError: The record of a kept one is damaged.
     Raises PreflightError: An environment has no solution.
     Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
     """
     state = plan.options.state
     if plan.kept is not None:
-        environment_record.mark(state, is_complete=False)
+        _mark_unfinished(plan.options)
         return
     planned = time.time()
     needed = [*requirements(plan), *_of_further_pythons(plan)]
@@ -226,6 +228,18 @@ def keep_record(plan: Plan) -> None:
         packages=tuple(_package(each, addresses) for each in sorted(records.values(), key=_url)),
     )
     environment_record.write(state, record)
+
+
+def _mark_unfinished(options: Options) -> None:
+    """Note that the recorded environments are those of an unfinished run, for its Pythons and for those left before."""
+    record = environment_record.read(options.state)
+    if record is None:
+        return
+    pythons = options.pythons
+    if not record.is_complete:
+        is_for_all = not record.pythons or not pythons
+        pythons = () if is_for_all else tuple(dict.fromkeys((*record.pythons, *pythons)))
+    environment_record.write(options.state, structs.replace(record, is_complete=False, pythons=pythons))
 
 
 def _channel(channel: Channel) -> RecordedChannel:

@@ -261,6 +261,14 @@ def test_contents_and_modes_of_a_tree_count_but_not_times(tmp_path: Path) -> Non
     (tmp_path / "link").unlink()
     (tmp_path / "link").symlink_to("c")
     assert fingerprint.tree(tmp_path) != before, "a link is not its target"
+    for folder in ("flash-2.7", "flash-2.8"):
+        (tmp_path / folder).mkdir()
+    without = fingerprint.tree(tmp_path)
+    (tmp_path / "flash").symlink_to("flash-2.7")
+    before = fingerprint.tree(tmp_path)
+    (tmp_path / "flash").unlink()
+    (tmp_path / "flash").symlink_to("flash-2.8")
+    assert len({without, before, fingerprint.tree(tmp_path)}) == 3, "nor is a link to a folder"
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(PreflightError, match="pipe: "):
         fingerprint.tree(tmp_path)

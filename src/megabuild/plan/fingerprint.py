@@ -233,13 +233,16 @@ def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> 
 def tree(folder: Path) -> str:
     """Return a sha256 over names, modes and contents below a folder, without version control and caches.
 
+    Of a link it has the target, also of one to a folder.
+
     Raises PreflightError: The folder contains, for example, a pipe: reading it would never end.
     Raises OSError: A folder in it cannot be read.
     """
     found = {}
     for here, folders, files in walk(folder):
         folders[:] = set(folders) - {".git", "__pycache__"}
-        for name in files:
+        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        for name in (*files, *links):
             path = Path(here, name)
             found[str(path.relative_to(folder))] = _mode_and_content(path)
     return digest(found)

@@ -15,6 +15,7 @@ import psutil
 from filelock import Timeout
 
 from groundwork import channel_folder, files, in_use
+from groundwork.errors import IntegrityError
 from megabuild.plan.options import objects_lock
 from megabuild.store import published
 
@@ -195,14 +196,22 @@ def _find_needed(output: Path, cache: Path) -> dict[str, str]:
             runs = []
             needed[""] = f"packages in {folder} may need it, but cannot be listed: {error.strerror}"
         for run in runs:
-            needed |= dict.fromkeys(_channels_of(run), f"needed to install the packages of {run.name}")
+            try:
+                names = _channels_of(run)
+            except IntegrityError as error:
+                needed[""] = f"packages of {run.name} may need it, but {error.message}; {error.remedy}"
+            else:
+                needed |= dict.fromkeys(names, f"needed to install the packages of {run.name}")
     return needed
 
 
 def _channels_of(run: Path) -> list[str]:
-    """Return the names of the channels that a run's packages need, and the keys of the packages in them."""
+    """Return the names of the channels that a run's packages need, and the keys of the packages in them.
+
+    Raises IntegrityError: The record of these channels is damaged.
+    """
     names: list[str] = []
-    for channels in published.channels_beside(run):
+    for channels in published.needed_channels(run):
         for channel in channels:
             if channel.folder:
                 names += [channel.folder.name, *channel_folder.package_keys(channel.folder).values()]

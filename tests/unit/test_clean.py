@@ -254,6 +254,25 @@ def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Pat
     assert not (cache / "channel/channels" / KEY[::-1]).exists()
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b'{"a": 1}', b'[["/x"'], ids=["empty", "bytes", "object", "cut"]
+)
+def test_every_channel_stays_while_the_record_of_needed_ones_is_damaged(
+    content: bytes, output: Path, cache: Path
+) -> None:
+    channel = output / "packages" / RUN
+    (channel / ".megabuild-channels.json").write_bytes(content)
+    kept = clean(output, cache, "channels")
+    assert {Path(path).name for path in kept} == {KEY, KEY[::-1], STORED}
+    assert all(
+        f"{RUN} may need it" in why and ".megabuild-channels.json is damaged" in why for why in kept.values()
+    )
+    published.note_channels(channel, [Channel.of_folder(cache / "channel/channels" / KEY)])
+    assert {Path(path).name for path in clean(output, cache, "channels")} == {KEY, STORED}, (
+        "the next run replaces it"
+    )
+
+
 def test_every_channel_stays_while_an_output_folder_is_missing(
     tmp_path: Path, output: Path, cache: Path
 ) -> None:

@@ -141,11 +141,25 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
 
 
 def channels_beside(channel: Path) -> list[tuple[Channel, ...]]:
-    """Return the lists recorded by :func:`note_channels`, the latest first, without lists of missing folders."""
+    """Return the channels of :func:`needed_channels`; none if their record is damaged, which the next run replaces."""
     try:
-        lists = msgspec.json.decode((channel / _BESIDE).read_bytes(), type=list[list[str]])
-    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError):
+        return needed_channels(channel)
+    except IntegrityError:
         return []
+
+
+def needed_channels(channel: Path) -> list[tuple[Channel, ...]]:
+    """Return the lists recorded by :func:`note_channels`, the latest first, without lists of missing folders.
+
+    Raises IntegrityError: The record is damaged.
+    """
+    path = channel / _BESIDE
+    try:
+        lists = msgspec.json.decode(path.read_bytes(), type=list[list[str]])
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise IntegrityError(f"{path} is damaged", f"build {channel.name} again to replace it") from error
     found = []
     for addresses in lists:
         channels = tuple(map(Channel.parse, addresses))

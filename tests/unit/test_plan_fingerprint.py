@@ -91,7 +91,7 @@ def test_objects_of_other_configs_are_looked_for_with_what_the_provider_override
     """Its compiler is the installed one: objects of the config's own would be counted, and never found."""
     made = provider(tiny.channel, overrides={"torch_optimization": ("0",)})
     monkeypatch.setattr(planning, "choose_provider", made)
-    monkeypatch.setattr(planning, "find_shared_objects", lambda _, overrides: repr(sorted(overrides.items())))
+    monkeypatch.setattr(planning, "find_shared_objects", lambda _, given, __: repr(sorted(given.items())))
     assert "('torch_optimization', ('0',))" in tiny.plan().shared
 
 

@@ -7,11 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from groundwork.errors import IsolationError
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing, group_by_toolchain, sort_for_sharing
-from megabuild.plan.last_run import LastRuns, find_shared_objects, keep_last_runs, read_last_runs
+from megabuild.isolation.base import Host, Isolation
+from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
+from megabuild.plan.fingerprint import Fingerprint
+from megabuild.plan.last_run import (
+    LastRuns,
+    find_shared_objects,
+    keep_last_runs,
+    keep_left_staging,
+    read_last_runs,
+)
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import PygMode
+from megabuild.plan.tree_reuse import LastStaging
 
 CONDA_FORGE = (
     "linux_64_cpu", "linux_64_cpu_generic", "linux_64_cuda129", "linux_64_cuda129_generic", "linux_64_cuda130",
@@ -77,17 +89,28 @@ def a_run(repository: Path, folder: Path, name: str, *earlier: str) -> Options:
 
 def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Path, tmp_path: Path) -> None:
     second = a_run(repository, tmp_path, "linux_64_cpu_generic")
-    assert not find_shared_objects(second, {})
-    assert find_shared_objects(replace(second, earlier=("linux_64_cpu",)), {}) == "linux_64_cpu"
+    isolated = Container(engine=Engine.DOCKER, image="x")
+
+    def find(options: Options, isolation: Isolation | IsolationError = isolated) -> str:
+        return find_shared_objects(options, {}, isolation)
+
+    assert not find(second)
+    assert find(replace(second, earlier=("linux_64_cpu",))) == "linux_64_cpu"
     first = a_run(repository, tmp_path, "linux_64_cpu")
     keep_last_runs(first, LastRuns(link_seconds=60.0))
     assert read_last_runs(first).link_seconds == 60.0
     assert read_last_runs(replace(first, pyg=PygMode.NONE)).link_seconds == 0.0
-    assert not find_shared_objects(second, {}), "`clean` has removed the objects"
-    (tmp_path / "cache" / "objects" / second.objects_name).mkdir(parents=True)
-    assert find_shared_objects(second, {}) == "linux_64_cpu"
-    assert find_shared_objects(replace(second, pythons=("3.12",)), {}) == "linux_64_cpu"
-    assert not find_shared_objects(replace(second, optimization="0"), {})
+    keep_left_staging(first, isolated, LastStaging(fingerprint=Fingerprint()))
+    assert not find(second), "`clean` has removed the objects"
+    for name in second.objects_names:
+        (tmp_path / "cache" / "objects" / name).mkdir(parents=True)
+    assert find(second) == "linux_64_cpu"
+    assert find(replace(second, pythons=("3.12",))) == "linux_64_cpu"
+    assert not find(replace(second, optimization="0"))
+    assert not find(second, Host()), "isolated builds have a cache of their own"
+    assert not find(second, IsolationError("x", "y"))
+    keep_left_staging(first, Host(), LastStaging(fingerprint=Fingerprint()))
+    assert find(second, Host()) == "linux_64_cpu"
 
 
 def test_one_object_cache_serves_a_feedstock_but_not_its_rehearsals(repository: Path, tmp_path: Path) -> None:

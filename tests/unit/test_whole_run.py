@@ -18,6 +18,7 @@ from groundwork.files import remove
 from groundwork.machine import machine_platform
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
+from megabuild.isolation.engine import Engine
 from megabuild.plan import planning
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.last_run import RunKind
@@ -178,6 +179,9 @@ def test_another_output_folder_has_the_objects_of_the_last_staging(
         " (not compiled in this output folder yet)"
     )
     assert progress.kind is RunKind.REBUILD
+    (cache / "objects" / tiny.options().objects_names.isolated).mkdir()
+    isolated = tiny.outlook(cache=cache, engine=Engine.BUBBLEWRAP).progress
+    assert "built from scratch" in staging_sentence(isolated), "they are in the cache of builds on the host"
     make_channel(tiny.channel, (("headers", "6.0", "0"), *PACKAGES))
     sentence = staging_sentence(tiny.outlook(cache=cache).progress)
     assert "at most 2 of 6 objects are compiled again: 2 of libtorch" in sentence

@@ -13,10 +13,11 @@ from typing import Annotated, Literal
 import msgspec
 
 from groundwork import files
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, IsolationError
 from groundwork.keys import Key
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
+from megabuild.isolation.base import Isolation
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import LAST_STAGING, LAST_STAGINGS, LastStaging
@@ -24,25 +25,27 @@ from megabuild.plan.upstream_tests import has_upstream_tests
 from megabuild.providers.select import provider_of
 
 
-def find_shared_objects(options: Options, overrides: Mapping[str, Sequence[str]]) -> str:
-    """Return another config, built before or earlier in this command, whose objects the cache has, or ""."""
+def find_shared_objects(
+    options: Options, overrides: Mapping[str, Sequence[str]], isolation: Isolation | IsolationError
+) -> str:
+    """Return another config whose objects the isolation's cache has, built before or earlier in this command; or ""."""
     compiles = options.own and not options.rehearse and provider_of(options.config).compiles
     if not compiles or os.environ.get("TORCH_CCACHE") == "none":
         return ""
     compiled = []
     for name in available(options.root):
-        if name in options.earlier or _has_left_objects(options, name):
+        if name in options.earlier or _has_left_objects(options, name, isolation):
             with suppress(ConfigError):  # an unreadable config has an error of its own
                 compiled.append(load(options.root, name))
     return find_sharing(options.config, compiled, overrides)
 
 
-def _has_left_objects(options: Options, name: str) -> bool:
-    """Return whether a config was built with these options, and the object cache still exists."""
-    if not any((options.cache / "objects" / folder).is_dir() for folder in options.objects_names):
+def _has_left_objects(options: Options, name: str, isolation: Isolation | IsolationError) -> bool:
+    """Return whether a config was compiled with these options, and the isolation's object cache still exists."""
+    if isinstance(isolation, IsolationError) or not options.objects_folder(isolation).is_dir():
         return False
     other = replace(options, config=replace(options.config, name=name))
-    return _objects_folder(other).is_dir()
+    return _left_staging_file(other, isolation).is_file()
 
 
 class RunKind(str, Enum):
@@ -97,14 +100,22 @@ def keep_last_runs(options: Options, runs: LastRuns) -> None:
     files.write(_last_run_file(options), msgspec.json.encode(runs))
 
 
-def read_left_staging(options: Options) -> LastStaging | None:
-    """Return the last staging with these options in any output folder; None without a readable record."""
-    return files.read_record(_objects_folder(options) / LAST_STAGING, LAST_STAGINGS)
+def read_left_staging(options: Options, isolation: Isolation) -> LastStaging | None:
+    """Return the last staging with these options in any output folder, whose objects the isolation's cache has.
+
+    None without a readable record.
+    """
+    return files.read_record(_left_staging_file(options, isolation), LAST_STAGINGS)
 
 
-def keep_left_staging(options: Options, staging: LastStaging) -> None:
-    """Record a finished staging, whose objects are in the cache, for plans in other output folders."""
-    files.write(_objects_folder(options) / LAST_STAGING, msgspec.json.encode(staging))
+def keep_left_staging(options: Options, isolation: Isolation, staging: LastStaging) -> None:
+    """Record a finished staging, whose objects are in the isolation's cache, for plans in other output folders."""
+    files.write(_left_staging_file(options, isolation), msgspec.json.encode(staging))
+
+
+def _left_staging_file(options: Options, isolation: Isolation) -> Path:
+    """Return the record of the objects in one cache: builds on the host and isolated ones do not share theirs."""
+    return _objects_folder(options) / f"{options.objects_names.of(isolation)}-{LAST_STAGING}"
 
 
 @dataclass(frozen=True, kw_only=True)

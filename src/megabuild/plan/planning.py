@@ -214,7 +214,7 @@ class _Draft:
             no_extensions=self.extensions.reason,
             notes=(*environment.notes, *self.extensions.notes, *self.release.notes),
             last_runs=read_last_runs(options),
-            shared=find_shared_objects(options, overrides),
+            shared=find_shared_objects(options, overrides, isolation),
             provided=given.overrides,
         )
 

@@ -191,9 +191,9 @@ def _decide(plan: Plan) -> Decision:
 
 def _with_left_objects(plan: Plan, decision: Decision) -> Decision:
     """Return the decision with the objects that a staging in another output folder left in the object cache."""
-    if decision.objects is not None:
+    if decision.objects is not None or isinstance(plan.isolation, IsolationError):
         return decision
-    left = read_left_staging(plan.options)
+    left = read_left_staging(plan.options, plan.isolation)
     if left is None:
         return decision
     return tree_reuse.count_missing(decision, left, plan.staging)

@@ -11,6 +11,7 @@ from groundwork.progress import title
 from megabuild.engine import output_folder
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
+from megabuild.isolation.base import Isolation
 from megabuild.plan import tree_reuse
 from megabuild.plan.last_run import keep_left_staging
 from megabuild.plan.plan import Plan
@@ -83,7 +84,7 @@ class PyTorchBuild:
                 _prepare_tree(progress)
             _, error = build.run(sandbox, _job(attempt, sandbox, planned=list(build.missing)))
             if plan.stages:
-                _keep_staging(plan)
+                _keep_staging(plan, self._run.isolation)
             return TaskResult(seconds=self._seconds, error=error)
 
 
@@ -102,12 +103,12 @@ def _job(attempt: Attempt, sandbox: Place, *, planned: Sequence[str]) -> Job:
     return make_job(attempt, sandbox, part, overrides=overrides)
 
 
-def _keep_staging(plan: Plan) -> None:
+def _keep_staging(plan: Plan, isolation: Isolation) -> None:
     """Record a finished staging, for later runs in this output folder and for plans in others."""
     state = plan.options.state
     staging = tree_reuse.keep_last_staging(state / "tree", state / "out")
     if staging is not None:
-        keep_left_staging(plan.options, staging)
+        keep_left_staging(plan.options, isolation, staging)
 
 
 def _prepare_tree(progress: Progress) -> None:

@@ -23,9 +23,12 @@ class Place:
     """As much of a run's options as is asked for."""
 
     run_name = "tiny"
+    own = True
 
     def __init__(self, state: Path) -> None:
         self.state = state
+        self.output = state.parent
+        self.root = state.parent
 
 
 @pytest.fixture

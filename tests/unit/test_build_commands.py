@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from calling import call
 from tiny import Tiny, make_channel, provider
 
+from command_line import root
+from command_line.run_command import Invocation
+from groundwork.errors import BusyError
 from megabuild.plan import planning, upstream_tests
 from megabuild.plan.plan import PlanItem, Task
+from megabuild.run.session import locked
 from megabuild.run.summary import PackageResult, ResultStatus, install_command, install_line
+from megabuild.status import record as state_file
+from megabuild.status.record import RunRecord, RunStatus
 
 
 def test_the_line_names_packages_python_and_what_they_were_built_for(
@@ -41,6 +49,26 @@ def test_the_line_names_the_output_folder_that_the_command_would_not_find(
     rows = tuple(PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items)
     named = install_line(plan, rows).endswith(f" -o {plan.options.output}")
     assert named == (not own or folder != "output")
+
+
+@pytest.mark.parametrize("folder", ["output", "else where"])
+@pytest.mark.parametrize("own", [True, False], ids=["this project", "a feedstock"])
+def test_the_hint_on_a_busy_config_shows_the_run_that_builds_it(
+    own: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a relative path to the program would not be found here
+    output = tmp_path / folder
+    options = replace(Tiny(output=output, channel=tmp_path).options(), root=tmp_path, own=own)
+    options.state.mkdir(parents=True)
+    state_file.write(options.state, RunRecord(config=options.run_name, status=RunStatus.DONE))
+    with locked(options), pytest.raises(BusyError) as busy:
+        locked(options)
+    python, program, *words = shlex.split(busy.value.remedy.partition(": ")[2])
+    assert (python, Path(program).is_file()) == ("python3", True)
+    monkeypatch.setattr(root, "_ROOT", tmp_path)  # the folder of this project
+    monkeypatch.setattr(root, "is_checkout", lambda: True)
+    done = call(Invocation(log_folder=tmp_path), *words)
+    assert (done.exit_code, done.stdout.strip().startswith("tiny-rehearsal: done")) == (0, True), done.output
 
 
 def test_the_line_installs_no_tests_of_pytorchs_own(tiny: Tiny) -> None:

@@ -16,7 +16,7 @@ from megabuild.plan.options import Options
 from megabuild.run.driver import Driver
 from megabuild.run.logfile import LogFile
 from megabuild.run.outlook import Outlook
-from megabuild.run.summary import LATEST, ResultStatus, Summary
+from megabuild.run.summary import LATEST, ResultStatus, Summary, follow_command
 from megabuild.run.work_folders import remove_work
 from megabuild.status.record import RunStatus
 from megabuild.status.status import Status, logger
@@ -109,7 +109,7 @@ def locked(options: Options) -> contextlib.AbstractContextManager[object]:
     except Timeout:
         raise BusyError(
             f"{options.run_name} is already being built in {options.state}",
-            "wait for it (python3 scripts/megabuild status --follow), or pass another --output",
+            f"pass another --output, or wait for it: {follow_command(options)}",
         ) from None
 
 

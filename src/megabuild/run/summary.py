@@ -263,18 +263,31 @@ def _with_variables(plan: Plan, words: Sequence[str]) -> str:
     return " ".join([*variables, shlex.join(words)])
 
 
+def follow_command(options: Options) -> str:
+    """Return the command that shows a run until it ends."""
+    words = [*_program_words(), "status", options.run_name, "--follow", *_output_words(options)]
+    return shlex.join(words)
+
+
 def _words(options: Options, names: Iterable[str], python: str | None) -> list[str]:
     """Return the words of the command that creates an environment of these packages."""
-    words = ["megabuild"]
-    if _PROGRAM.is_file():
-        words = ["python3", display(_PROGRAM)]
-    words += ["env", "create", "./env", *dict.fromkeys(names)]
+    words = [*_program_words(), "env", "create", "./env", *dict.fromkeys(names)]
     if python is not None:
         words += ["--python", python]
-    words += ["--from", options.run_name]
-    if not options.own or options.output != options.root / "output":
-        words += ["-o", str(options.output)]
-    return words
+    return [*words, "--from", options.run_name, *_output_words(options)]
+
+
+def _program_words() -> list[str]:
+    if _PROGRAM.is_file():
+        return ["python3", display(_PROGRAM)]
+    return ["megabuild"]
+
+
+def _output_words(options: Options) -> list[str]:
+    """Return the option that names a run's output folder, if a command would look in another one."""
+    if options.own and options.output == options.root / "output":
+        return []
+    return ["-o", str(options.output)]
 
 
 def _newest_python(plan: Plan, packages: Iterable[PlannedPackage]) -> str | None:

@@ -21,6 +21,7 @@ from groundwork.names import PackageId
 from groundwork.progress import Preparing
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run import summary
+from megabuild.run.estimate import Estimate
 from megabuild.run.outlook import Outlook
 from megabuild.run.plan_report import plan_document, plan_lines
 from megabuild.run.summary import PackageResult, ResultStatus, Summary
@@ -81,6 +82,16 @@ def test_a_plan_lists_every_package_and_its_state(outlook: Outlook) -> None:
     document = json.loads(json.dumps(plan_document(outlook)))
     assert [package["exists"] for package in document["packages"]].count(True) == 1
     assert (document["config"], document["staging"]["decision"]) == (plan.options.config.name, "fresh")
+
+
+def test_a_plan_without_figures_says_so_as_text_and_as_json(outlook: Outlook) -> None:
+    known = plan_document(outlook)["estimate"]
+    assert (known["hours"], known["cpu_hours"], known["basis"]) == (8.5, 68.0, outlook.estimate.basis)
+    unknown = replace(outlook, estimate=Estimate(jobs=outlook.estimate.jobs))
+    assert plan_lines(unknown)[-1].startswith("no estimate: ")
+    document = plan_document(unknown)["estimate"]
+    assert document.pop("basis") == ""
+    assert (document.keys(), set(document.values())) == (known.keys() - {"basis"}, {None})
 
 
 def test_a_plan_has_few_warnings(outlook: Outlook) -> None:

@@ -120,7 +120,7 @@ def _work_lines(outlook: Outlook) -> list[str]:
     lines += _tests_lines(outlook)
     jobs = counted(outlook.estimate.jobs.count, "job")
     if not outlook.estimate.basis:
-        return [*lines, f"no estimate yet: this config has never been built here ({jobs})"]
+        return [*lines, f"no estimate: the recipe is another feedstock's ({jobs})"]
     return [*lines, _needs_line(outlook), _time_line(outlook.estimate, jobs)]
 
 
@@ -300,8 +300,15 @@ def plan_document(outlook: Outlook) -> dict[str, Any]:
         "environments": _environments_document(plan.kept),
         "shared_objects": plan.shared,
         "store": {"packages": sorted(stored.packages), "staging": stored.staging is not None},
-        "estimate": to_dict(outlook.estimate, _ESTIMATE),
+        "estimate": _estimate_document(outlook.estimate),
     }
+
+
+def _estimate_document(figures: Estimate) -> dict[str, Any]:
+    """Return an estimate as JSON values, null without a basis."""
+    if figures.basis:
+        return to_dict(figures, _ESTIMATE)
+    return dict.fromkeys(_ESTIMATE.split()) | {"basis": ""}
 
 
 def _counts(counts: ObjectCounts | None) -> dict[str, int] | None:

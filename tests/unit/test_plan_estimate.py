@@ -207,11 +207,22 @@ def test_without_a_former_run_a_rebuild_is_minutes_by_the_table(repository: Path
     assert minutes(plan, Decision(use=TreeUse.FRESH, reasons=())) > 120
 
 
-def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(repository: Path, tmp_path: Path) -> None:
+def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCH_CCACHE", raising=False)
     plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
     fresh = Decision(use=TreeUse.FRESH, reasons=(), missing=ObjectCounts(core=8), objects=ALL)
     assert minutes(plan, fresh) == 240
-    plan.options.objects_folder(plan.usable_isolation()).mkdir(parents=True)
+    folder = plan.options.objects_folder(plan.usable_isolation())
+    folder.mkdir(parents=True)
+    assert minutes(plan, fresh) == 240, "no ccache here: each run makes the folder"
+    with monkeypatch.context() as patch:
+        patch.setenv("TORCH_CCACHE", "sccache")
+        assert minutes(plan, fresh) < 60, "it has its objects elsewhere"
+        patch.setenv("TORCH_CCACHE", "none")
+        assert minutes(plan, fresh) == 240
+    write(folder / "0" / "stats")
     assert minutes(plan, fresh) < 60
     assert minutes(plan, replace(fresh, missing=ALL)) == 240, "another compiler"
     assert minutes(plan, replace(fresh, missing=None)) == 240
@@ -220,7 +231,7 @@ def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(repository: 
 def test_a_new_tree_takes_its_former_objects_from_the_cache(repository: Path, tmp_path: Path) -> None:
     """Each of them in a twentieth of a second; a kept tree has them."""
     plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
-    plan.options.objects_folder(plan.usable_isolation()).mkdir(parents=True)
+    write(plan.options.objects_folder(plan.usable_isolation()) / "0" / "stats")
     few = ObjectCounts(core=8)
     new = minutes(plan, Decision(use=TreeUse.FRESH, reasons=(), missing=few, objects=ALL))
     assert new - minutes(plan, kept(few)) == pytest.approx(0.05 * ALL.total / 2 / 60, abs=0.11)

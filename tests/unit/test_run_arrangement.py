@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_files import write
 from tiny import Tiny
 
 from groundwork.errors import IsolationError, ProviderError
@@ -155,7 +156,7 @@ def rebuilt(tiny: Tiny, name: str, *, missing: int, former: bool = True, cache: 
     if cache:
         isolation = progress.plan.isolation
         assert not isinstance(isolation, IsolationError)
-        progress.plan.options.objects_folder(isolation).mkdir(parents=True, exist_ok=True)
+        write(progress.plan.options.objects_folder(isolation) / "0" / "stats")
     packages = [(package.name, package.id.kind) for package in progress.missing]
     names = frozenset(packages) if former else frozenset(packages[:-1])
     return replace(plain, progress=replace(progress, tree=decision, former=names))
@@ -180,7 +181,7 @@ def test_a_raised_build_number_lets_configs_run_at_once(tiny: Tiny) -> None:
     assert tiny.run().ok
     isolation = tiny.plan().isolation
     assert not isinstance(isolation, IsolationError)
-    tiny.options().objects_folder(isolation).mkdir(parents=True, exist_ok=True)
+    write(tiny.options().objects_folder(isolation) / "0" / "stats")
     recipe = tiny.root / "recipe" / "recipe.yaml"
     text = recipe.read_text()
     recipe.write_text(text.replace("build: 0", "build: 1"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_files import write
 
 from groundwork.errors import IsolationError
 from megabuild.configs.config import available, load
@@ -103,7 +104,7 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     keep_left_staging(first, isolated, LastStaging(fingerprint=Fingerprint()))
     assert not find(second), "`clean` has removed the objects"
     for name in second.objects_names:
-        (tmp_path / "cache" / "objects" / name).mkdir(parents=True)
+        write(tmp_path / "cache" / "objects" / name / "0" / "stats")
     assert find(second) == "linux_64_cpu"
     assert find(replace(second, pythons=("3.12",))) == "linux_64_cpu"
     assert not find(replace(second, optimization="0"))

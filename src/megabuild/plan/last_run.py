@@ -42,10 +42,26 @@ def find_shared_objects(
 
 def _has_left_objects(options: Options, name: str, isolation: Isolation | IsolationError) -> bool:
     """Return whether a config was compiled with these options, and the isolation's object cache still exists."""
-    if isinstance(isolation, IsolationError) or not options.objects_folder(isolation).is_dir():
+    if isinstance(isolation, IsolationError) or not has_object_cache(options, isolation):
         return False
     other = replace(options, config=replace(options.config, name=name))
     return _left_staging_file(other, isolation).is_file()
+
+
+def has_object_cache(options: Options, isolation: Isolation) -> bool:
+    """Return whether an isolation's object cache exists, and is used.
+
+    Each run makes its folder. Of ccache's, an empty one is of a machine without ccache, or of a run that has just begun
+    after the objects were deleted; other programs keep theirs elsewhere.
+    """
+    launcher = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    folder = options.objects_folder(isolation)
+    if launcher == "none":
+        return False
+    if Path(launcher).name.startswith("ccache"):
+        with suppress(OSError):  # another user's, or missing
+            return any(folder.iterdir())
+    return folder.is_dir()
 
 
 class RunKind(str, Enum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 
 from groundwork.errors import IsolationError
@@ -10,7 +9,7 @@ from groundwork.names import PackageId, is_of_package
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
 from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
-from megabuild.plan.last_run import RunKind, read_left_staging
+from megabuild.plan.last_run import RunKind, has_object_cache, read_left_staging
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run.store_lookup import NOTHING_STORED, Stored
@@ -118,9 +117,9 @@ class Progress:
     def has_object_cache(self) -> bool:
         """Whether a former run's object cache exists, and is used."""
         isolation = self.plan.isolation
-        if isinstance(isolation, IsolationError) or os.environ.get("TORCH_CCACHE") == "none":
+        if isinstance(isolation, IsolationError):
             return False
-        return self.plan.options.objects_folder(isolation).is_dir()
+        return has_object_cache(self.plan.options, isolation)
 
     @property
     def has_objects(self) -> bool:

@@ -69,11 +69,12 @@ def find_release(output: Path, config: str) -> Release:
     Raises ConfigError: No packages are published.
     Raises IntegrityError: A package cannot be read.
     """
-    if config.endswith("-rehearsal"):
+    channel = output / "packages" / config
+    # the folder's own name: a shell completes it with a slash
+    if channel.resolve().name.endswith("-rehearsal"):
         raise UsageError(
             f"{config}: its packages contain a scaled model of PyTorch", "choose the config of a real run"
         )
-    channel = output / "packages" / config
     records = sorted(published.records(channel).values(), key=lambda record: record.modified)
     if not records:
         raise ConfigError(f"{config}: no packages in {channel.parent}", published.BUILD_FIRST)

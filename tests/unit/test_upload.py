@@ -267,3 +267,14 @@ def test_an_upload_without_channel_or_build_is_refused(release: Channel) -> None
     for config, code in ((f"{CONFIG}-rehearsal", UsageError.exit_code), ("../../etc", ConfigError.exit_code)):
         invocation = Invocation(log_folder=release.output / "logs")
         assert call(invocation, "upload", config, "-o", str(release.output)).exit_code == code
+
+
+@pytest.mark.parametrize("written", ["{}/", "./{}", "{}/linux-64/..", "linked"])
+def test_a_rehearsal_is_refused_however_its_folder_is_written(release: Channel, written: str) -> None:
+    packages = release.output / "packages"
+    rehearsal = (packages / CONFIG).rename(packages / f"{CONFIG}-rehearsal")
+    (packages / "linked").symlink_to(rehearsal.name)
+    invocation = Invocation(log_folder=release.output / "logs")
+    done = call(invocation, "upload", written.format(rehearsal.name), "-o", str(release.output))
+    assert done.exit_code == UsageError.exit_code, done.stdout
+    assert "scaled model" in done.stderr

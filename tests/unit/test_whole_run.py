@@ -160,16 +160,49 @@ END
 """
 
 
-def test_another_output_folder_has_the_objects_of_the_last_staging(
-    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(server.STORE)
+def record_objects(tiny: Tiny) -> None:
+    """Have the recipe record its objects, of which two read headers of a package."""
     recipe = tiny.root / "recipe" / "recipe.yaml"
     host = "      host:\n        - headers\n"
     recipe.write_text(recipe.read_text().replace(_REQUIREMENTS, _REQUIREMENTS + host, 1))
     staging = recipe.with_name("build_staging.sh")
     staging.write_text(staging.read_text() + _RECORD)
     make_channel(tiny.channel, (("headers", "5.0", "0"), *PACKAGES))
+
+
+def test_the_objects_of_a_tree_from_the_store_are_not_expected_in_the_cache(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_objects(tiny)
+    with monkeypatch.context() as patch:
+        patch.setenv(server.WRITES, "1")
+        tiny.run()
+    (record,) = tiny.output.with_name("store").glob("*/packages/*/*py312*.json")
+    record.unlink()
+    shutil.rmtree(tiny.output)  # as another machine
+    assert tiny.run().ok
+    assert [decision for decision, _ in tiny.decisions()] == ["reuse"]
+    monkeypatch.delenv(server.STORE)
+    cache = tiny.options().cache
+    write(cache / "objects" / tiny.options().objects_names.on_host / "0" / "of the bindings")
+    elsewhere = replace(tiny, output=tiny.output.with_name("another"))
+    assert "built from scratch" in staging_sentence(elsewhere.outlook(cache=cache).progress)
+    for folder in (tiny.options().state / "tree", tiny.options().state / "out", tiny.options().packages):
+        remove(folder)
+    progress = tiny.outlook().progress
+    assert ("built from scratch" in staging_sentence(progress), progress.kind) == (True, RunKind.SCRATCH)
+    assert tiny.run().ok
+    remove(tiny.options().state / "tree")
+    remove(tiny.options().packages)
+    assert "every object exists" in staging_sentence(tiny.outlook().progress), "they were compiled here"
+    assert "every object exists" in staging_sentence(elsewhere.outlook(cache=cache).progress)
+
+
+def test_another_output_folder_has_the_objects_of_the_last_staging(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(server.STORE)
+    record_objects(tiny)
     assert staging_sentence(tiny.outlook().progress) == "tiny-build is built from scratch (not compiled yet)"
     tiny.run()
     cache = tiny.options().cache

@@ -37,6 +37,8 @@ _STAMPS = msgspec.json.Decoder(Fingerprint)
 _KINDS_OF_FACTS = {field.name for field in fields(Fingerprint)}
 #: In a config's state folder, which builds cannot write: the last staging that came to its end.
 LAST_STAGING = "last-staging.json"
+#: In a config's state folder: the last staging came from a store, so that no object cache here got its objects.
+_FETCHED = "fetched-tree"
 
 
 class LastStaging(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +124,16 @@ def keep_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
     if last is not None:
         files.write(output_dir.parent / LAST_STAGING, msgspec.json.encode(last))
     return last
+
+
+def note_fetched(output_dir: Path) -> None:
+    """Note that a tree from a store replaces the former one."""
+    files.write(output_dir.parent / _FETCHED, b"")
+
+
+def is_fetched(output_dir: Path) -> bool:
+    """Return whether the last staging was compiled elsewhere, even if its tree is gone."""
+    return (output_dir.parent / _FETCHED).exists()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +292,7 @@ def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: 
     output_folder.drop_stagings(output_dir)
     if decision.use is not TreeUse.RESUME:
         files.remove(tree)
+        (output_dir.parent / _FETCHED).unlink(missing_ok=True)
     _drop_unflushed(tree)
     write(tree, fingerprint)
 

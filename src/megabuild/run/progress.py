@@ -177,6 +177,9 @@ def _decide(plan: Plan) -> Decision:
         return tree_reuse.NOTHING_STAGED
     state = plan.options.state
     decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
+    if decision.use in (TreeUse.FRESH, TreeUse.RECOMPILE) and tree_reuse.is_fetched(state / "out"):
+        # its objects are gone, or go, with the tree
+        decision = replace(decision, missing=None, objects=None)
     isolation = plan.isolation
     if decision.use is TreeUse.FRESH:
         return _with_left_objects(plan, decision)

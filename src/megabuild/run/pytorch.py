@@ -107,7 +107,7 @@ def _keep_staging(plan: Plan, isolation: Isolation) -> None:
     """Record a finished staging, for later runs in this output folder and for plans in others."""
     state = plan.options.state
     staging = tree_reuse.keep_last_staging(state / "tree", state / "out")
-    if staging is not None:
+    if staging is not None and not tree_reuse.is_fetched(state / "out"):
         keep_left_staging(plan.options, isolation, staging)
 
 

@@ -84,6 +84,7 @@ def _fetch_tree(plan: Plan, record: Record, store: Store, aside: Path, status: S
             )
         output_folder.drop_stagings(out)
         files.remove(tree)
+        tree_reuse.note_fetched(out)
         (unpacked / "tree").rename(tree)
         output_folder.take_stagings(unpacked / "stagings", out)
     except IntegrityError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from tiny import Tiny
 
 from command_line.run_command import Invocation
 from groundwork import channel_folder
-from groundwork.errors import UpstreamTestError
+from groundwork.errors import PreflightError, UpstreamTestError
 from groundwork.machine import machine_platform
 from megabuild.plan import upstream_tests
+from megabuild.run import driver
+from megabuild.store import server
 from megabuild.store.published import MissingTests, find_missing_tests, records
 
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
@@ -99,3 +102,29 @@ def test_failed_tests_are_known_until_they_pass(tested: Tiny, monkeypatch: pytes
     index = channel_folder.listed_hashes(channel)
     assert index is not None
     assert len([path for path in index if "/pytorch-tests-" in path]) == 1
+
+
+def test_packages_from_a_store_await_the_tests_that_it_has_not(
+    tested: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(server.STORE, str(tmp_path / "store"))
+    monkeypatch.setenv(server.WRITES, "1")
+    with monkeypatch.context() as failing:
+        failing.setenv("TINY_OWN_TESTS", FAILING)
+        with pytest.raises(UpstreamTestError):
+            tested.run(pythons=("3.12",))
+    shutil.rmtree(tested.output)
+
+    def refuse(*_: object) -> None:
+        raise PreflightError("too little memory", "x")
+
+    with monkeypatch.context() as small:
+        small.setattr(driver, "check", refuse)
+        with pytest.raises(PreflightError):
+            tested.run(pythons=("3.12",))
+    assert awaited(tested) == {"py312": "py312"}, "they are published, and the run has ended before the tests"
+    assert tested.run(pythons=("3.12",)).ok
+    assert awaited(tested) == {}
+    shutil.rmtree(tested.output)
+    assert tested.run(pythons=("3.12",)).ok
+    assert awaited(tested) == {}, "the store has the tests that passed, too"

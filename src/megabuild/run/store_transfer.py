@@ -39,7 +39,7 @@ def fetch(progress: Progress, environ: Mapping[str, str], status: Status) -> Pro
             for item in plan.all_items:
                 record = stored.packages.get(item.file_name)
                 if record is not None and item.file_name not in progress.existing:
-                    _fetch_package(plan, item, record, store, aside, status)
+                    _fetch_package(progress, item, record, store, aside, status)
             # read again: packages whose download failed must be built
             if stored.staging is not None and Progress.read(plan).needs_staging:
                 _fetch_tree(plan, stored.staging, store, aside, status)
@@ -49,19 +49,21 @@ def fetch(progress: Progress, environ: Mapping[str, str], status: Status) -> Pro
 
 
 def _fetch_package(
-    plan: Plan, item: PlanItem, record: Record, store: Store, aside: Path, status: Status
+    progress: Progress, item: PlanItem, record: Record, store: Store, aside: Path, status: Status
 ) -> None:
+    options = progress.plan.options
     package = item.package
     name = package.file_name
     path = aside / package.subdir / name
     try:
         _follow(store.fetch(record, path), status, f"fetching {package.id.label}", record.size)
         published.publish(
-            plan.options.packages,
+            options.packages,
             [archive.verify(package, path)],
-            platform=plan.options.config.platform,
+            platform=options.config.platform,
             fingerprints={name: item.fingerprint},
             seconds={},
+            awaited=progress.awaited_tests,  # the run may end before these tests begin
         )
         status.set_packages([name], PackageState.PUBLISHED)
     except IntegrityError as error:

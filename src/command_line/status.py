@@ -19,7 +19,7 @@ from groundwork.errors import UsageError
 from groundwork.option_fields import argument, option, switch
 from groundwork.result import Result
 from groundwork.text import display
-from megabuild.status.reading import RunState, Standing, read_run_state, run_names
+from megabuild.status.reading import RunState, Standing, is_meant, read_run_state, run_names
 from megabuild.status.show import status_result
 
 EXAMPLES = """
@@ -65,9 +65,8 @@ def status(invocation: Invocation, options: StatusOptions) -> Result:
     parent = output_folder(options.output)
     folders = [parent / name for name in run_names(parent, options.configs)]
     if options.follow:
-        if not options.configs:
-            folders = _running(folders) or folders
-        runs = _follow(folders, Console(stderr=invocation.json, soft_wrap=True))
+        followed = _followed(folders, options.configs)
+        runs = _follow(followed, Console(stderr=invocation.json, soft_wrap=True))
     else:
         runs = [read_run_state(folder) for folder in folders]
     now = time.time()
@@ -81,9 +80,18 @@ def status(invocation: Invocation, options: StatusOptions) -> Result:
     return replace(result, lines=[*result.lines, "", f"page: {display(options.page)}"])
 
 
-def _running(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs in progress."""
-    return [folder for folder in folders if read_run_state(folder).standing is Standing.RUNNING]
+def _followed(folders: Sequence[Path], configs: Sequence[str]) -> list[Path]:
+    """Return the folders of the runs to follow, of each config apart: runs in progress, else the config's own.
+
+    The others, such as a rehearsal that failed last week, must not determine the exit code.
+    """
+    chosen: dict[Path, None] = {}
+    for config in configs or ("*",):
+        meant = [folder for folder in folders if is_meant(folder.name, config)]
+        running = [folder for folder in meant if read_run_state(folder).standing is Standing.RUNNING]
+        own = [folder for folder in meant if folder.name == config]
+        chosen |= dict.fromkeys(running or own or meant)
+    return list(chosen)
 
 
 def _follow(folders: Sequence[Path], console: Console) -> list[RunState]:

@@ -194,6 +194,38 @@ def test_a_followed_run_is_shown_until_it_ends(
     assert (len(shown), shown[0][0], shown[1]) == (2, "linux_64_cpu", [])
 
 
+@pytest.mark.parametrize(
+    ("runs", "words", "exit_code"),
+    [
+        ({"a": 0, "a-rehearsal": 8}, ["a"], 0),
+        ({"a": 8, "a-rehearsal": 0}, ["a"], 8),
+        ({"a": None, "a-rehearsal": 8}, ["a"], 0),
+        ({"a": 8, "a-rehearsal": None}, ["a"], 0),
+        ({"a-2.14.1": 0, "a-rehearsal": 8}, ["a"], 8),
+        ({"a": None, "b": 8, "b-rehearsal": 9}, ["a", "b"], 8),
+        ({"a": None, "b": 8}, ["?"], 0),
+        ({"a": None, "b": 8}, [], 0),
+    ],
+)
+def test_the_exit_code_of_follow_is_that_of_the_runs_that_were_followed(
+    runs: Mapping[str, int | None], words: list[str], exit_code: int, tmp_path: Path, invocation: Invocation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Runs without a code are in progress, and then succeed."""
+    for name, code in runs.items():
+        changes = {} if code is None else {"status": RunStatus.DONE, "exit_code": code}
+        put(tmp_path / name, a_state(**changes))
+
+    def end(seconds: float) -> None:
+        if seconds == 1:  # other threads sleep for less
+            for name, code in runs.items():
+                put(tmp_path / name, a_state(status=RunStatus.DONE, exit_code=code or 0))
+
+    monkeypatch.setattr("time.sleep", end)
+    done = call(invocation, "status", *words, "--follow", "-o", str(tmp_path))
+    assert done.exit_code == exit_code, done.output
+
+
 def test_no_line_of_a_run_steers_the_terminal(tmp_path: Path) -> None:
     evil = Activity(task="x", what="a\x1b[2J\u202e" * 40, since=time.time(), done=1, total=2)
     run = read_run_state(put(tmp_path, a_state(activities=[evil] * 20, seconds_left=7800.0)))

@@ -70,7 +70,7 @@ def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
         return runs
     meant: dict[str, None] = {}
     for word in wanted:
-        names = [name for name in runs if name.startswith(f"{word}-") or fnmatchcase(name, word)]
+        names = [name for name in runs if is_meant(name, word)]
         if not names:
             remedy = "build the config first, or pass its output folder with --output"
             if runs:
@@ -78,6 +78,11 @@ def run_names(output: Path, wanted: Sequence[str]) -> list[str]:
             raise ConfigError(f"{word}: no run in {output}", remedy)
         meant |= dict.fromkeys(names)
     return list(meant)
+
+
+def is_meant(name: str, word: str) -> bool:
+    """Return whether a run's name matches a wanted name or pattern."""
+    return name.startswith(f"{word}-") or fnmatchcase(name, word)
 
 
 def _runs_with_record(output: Path) -> list[str]:

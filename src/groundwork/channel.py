@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from groundwork import redact
+from groundwork.address import is_readable
+from groundwork.errors import UsageError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
@@ -24,7 +28,15 @@ class Channel:
 
     @classmethod
     def parse(cls, address: str) -> Channel:
-        """Return the channel at a URL (``file://`` for a folder) or a path."""
+        """Return the channel at a URL (``file://`` for a folder) or a path.
+
+        Raises UsageError: The URL cannot be taken apart.
+        """
+        if "://" in address and not is_readable(address):
+            raise UsageError(
+                f"{redact.text(address)}: not an address of a channel",
+                "write it like https://HOST:8080/CHANNEL",
+            )
         if address.startswith("file://"):
             return cls(address=address, folder=Path(unquote(urlsplit(address).path)))
         if "://" in address:

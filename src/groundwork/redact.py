@@ -64,7 +64,10 @@ class Mask:
 
 def address(url: str) -> str:
     """Return an address without user, password, token, query and fragment."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # messages about such addresses have to show them
+        return text(url)
     host = parts.netloc.rpartition("@")[2]
     return _TOKEN.sub(r"\1…", urlunsplit((parts.scheme, host, parts.path, "", "")))
 

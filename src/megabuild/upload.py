@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from rattler.package import IndexJson
 
 from groundwork import files, process, redact
+from groundwork.address import is_on_server
 from groundwork.damage import reading_archive
 from groundwork.errors import BuildError, ConfigError, UsageError
 from megabuild.store import published
@@ -149,8 +149,7 @@ def _upload_one(artifact: Artifact, user: str, label: str, environ: Mapping[str,
 
 
 def _check_server(address: str) -> None:
-    parts = urlsplit(address)
-    if address and (parts.scheme not in ("http", "https") or not parts.hostname):
+    if address and not is_on_server(address, ("http", "https")):
         raise UsageError(
             f"ANACONDA_SERVER_URL: not an address: {redact.text(address)}",
             "set it to the server's API, as in https://HOST/api, or unset it for anaconda.org",

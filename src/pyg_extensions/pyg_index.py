@@ -19,6 +19,8 @@ from packaging.version import Version
 
 from cuda_code.judge import empty
 from cuda_code.kernels import KERNELS
+from groundwork import redact
+from groundwork.address import is_readable
 from groundwork.errors import ProviderError, UsageError
 from groundwork.names import accelerator
 from groundwork.network.client import Client, NetworkError, NotFound, Timeouts
@@ -66,10 +68,12 @@ class WheelTarget:
 class PygIndex:
     """An index at a URL, or a local folder with the same content; each page is read once.
 
-    Raises UsageError: The folder does not exist.
+    Raises UsageError: The URL cannot be taken apart, or the folder does not exist.
     """
 
     def __init__(self, source: str = PYG_INDEX) -> None:
+        if not is_readable(source):
+            raise UsageError(f"{redact.text(source)}: not an address of an index", "correct the address")
         if urlsplit(source).scheme not in ("http", "https", "file"):
             folder = expanded(source)
             if not folder.is_dir():

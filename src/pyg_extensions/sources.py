@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from groundwork import redact
+from groundwork.address import is_readable
 from groundwork.errors import IntegrityError, ProviderError, UsageError
 from groundwork.network.client import why_unreachable
 from pyg_extensions.fetch_sources import download
@@ -85,6 +86,10 @@ class _Search:
         self._url: str | None = None
         self._folder: Path | None = None
         if given and "://" in given:
+            if not is_readable(given):
+                raise UsageError(
+                    f"--pyg-sources: not an address: {redact.text(given)}", "correct the address"
+                )
             self._url = given
         elif given:
             self._folder = Path(given).absolute()

@@ -26,6 +26,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from groundwork import pip_settings, redact
+from groundwork.address import is_readable
 from groundwork.errors import ProviderError
 from groundwork.network.client import Answer, Client, NetworkError, NotFound, Timeouts
 from groundwork.pip_settings import REMEDY, own_pip
@@ -172,6 +173,8 @@ def listed(address: str, fetch: Pages) -> Sequence[File]:
     """Return the files that a page links to or a folder holds; raises NetworkError."""
     if "://" not in address:
         return _in_folder(expanded(address))
+    if not is_readable(address):
+        raise NetworkError(f"{redact.text(address)}: not an address", REMEDY)
     if urlsplit(address).scheme == "file":
         return _on_local_page(address)
     return _on_page(address, fetch)

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from groundwork import files, redact
+from groundwork.address import is_on_server
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.network import certificates
 from groundwork.network.client import run_with_deadline
@@ -193,8 +194,7 @@ def named_store(environ: Mapping[str, str]) -> Store | None:
     address = environ.get(STORE, "")
     if not address:
         return None
-    parts = urlsplit(address)
-    if "://" in address and (parts.scheme not in _SCHEMES or not parts.hostname):
+    if "://" in address and not is_on_server(address, _SCHEMES):
         raise UsageError(
             f"{STORE}: invalid address of a store",
             "set it to a folder, https://HOST/FOLDER or s3://BUCKET/PREFIX",

@@ -88,7 +88,9 @@ def fetched(
     def fetch(state: Path) -> None:
         options = SimpleNamespace(state=state)
         plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options, staging=wanted)
-        progress = cast(Any, SimpleNamespace(plan=plan, stored=stored, existing=frozenset()))
+        progress = cast(
+            Any, SimpleNamespace(plan=plan, stored=stored, existing=frozenset(), awaited_tests={})
+        )
         store_transfer.fetch(progress, {server.STORE: store.address}, Status("x", state))
 
     return fetch
@@ -365,7 +367,7 @@ def test_a_fetched_tree_is_no_longer_shown(key: str, tmp_path: Path, monkeypatch
     staging = Fingerprint(source={"recipe": key})
     plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options, staging=staging)
     stored = store_lookup.Stored(staging=store.find("key"))
-    progress = cast(Any, SimpleNamespace(plan=plan, stored=stored, existing=frozenset()))
+    progress = cast(Any, SimpleNamespace(plan=plan, stored=stored, existing=frozenset(), awaited_tests={}))
     status = Status("x", tmp_path / "here")
     rows: list[str] = []
     status.watch = lambda: rows.extend(row.what for row in status.record.activities)

@@ -142,7 +142,13 @@ def transfer_of(folder: Path, items: list[Any], **progress: Any) -> Any:
     plan = SimpleNamespace(all_items=items, options=options, staged_name="libtorch")
     tree = Decision(use=TreeUse.NONE, reasons=())
     return SimpleNamespace(
-        plan=plan, needs_staging=False, missing=(), tree=tree, untested=frozenset(), **progress
+        plan=plan,
+        needs_staging=False,
+        missing=(),
+        tree=tree,
+        untested=frozenset(),
+        awaited_tests={},
+        **progress,
     )
 
 

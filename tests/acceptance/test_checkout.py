@@ -25,6 +25,17 @@ def test_configs_are_listed_and_in_step(checkout: Place) -> None:
     checkout.run(documented("python3 scripts/megabuild configs --check")).succeeded()
 
 
+def test_an_unknown_config_gets_its_likely_names_and_the_command_that_lists_all(checkout: Place) -> None:
+    said = checkout.run("python3 build-locally.py linux_64_cuda99").ended_with(3)
+    assert "unknown config" in said
+    guess = re.search(r"did you mean (\w+)", said)
+    command = re.search(r"List all: (.+)", said)
+    assert guess is not None
+    assert command is not None
+    assert guess[1] in checkout.run(command[1]).succeeded()
+    assert command[1] == "python3 scripts/megabuild configs"
+
+
 def test_configs_are_written_again_without_a_change(own_checkout: Place) -> None:
     own_checkout.run(documented("python3 scripts/megabuild configs --write")).succeeded()
     own_checkout.run(documented("git add -A .ci_support")).succeeded()

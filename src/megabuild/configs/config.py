@@ -137,7 +137,7 @@ def check_feedstock(root: Path) -> None:
 
 def list_command(root: Path) -> str:
     """Return the command that lists the configs of the repository or feedstock ``root``."""
-    if (root / "scripts" / "megabuild").is_dir():
+    if (root / "scripts" / "megabuild").is_file():
         return LIST_CONFIGS
     return f"ls {shlex.quote(str(root / CONFIG_FOLDER))}"
 

@@ -255,7 +255,9 @@ def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Pat
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff", b'{"a": 1}', b'[["/x"'], ids=["empty", "bytes", "object", "cut"]
+    "content",
+    [b"", b"\xff", b'{"a": 1}', b'[["/x"', b'[["https://host:port"]]'],
+    ids=["empty", "bytes", "object", "cut", "address"],
 )
 def test_every_channel_stays_while_the_record_of_needed_ones_is_damaged(
     content: bytes, output: Path, cache: Path

@@ -13,7 +13,7 @@ import msgspec
 
 from groundwork import channel_folder, files
 from groundwork.channel import Channel
-from groundwork.errors import IntegrityError
+from groundwork.errors import IntegrityError, UsageError
 from groundwork.names import package_name
 from groundwork.network.channel_logins import separate_logins
 from groundwork.text import Sign
@@ -156,16 +156,12 @@ def needed_channels(channel: Path) -> list[tuple[Channel, ...]]:
     path = channel / _BESIDE
     try:
         lists = msgspec.json.decode(path.read_bytes(), type=list[list[str]])
+        recorded = [tuple(map(Channel.parse, addresses)) for addresses in lists]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, UsageError) as error:
         raise IntegrityError(f"{path} is damaged", f"build {channel.name} again to replace it") from error
-    found = []
-    for addresses in lists:
-        channels = tuple(map(Channel.parse, addresses))
-        if all(map(_exists, channels)):
-            found.append(channels)
-    return found
+    return [channels for channels in recorded if all(map(_exists, channels))]
 
 
 def _exists(channel: Channel) -> bool:

@@ -370,6 +370,7 @@ def test_a_kept_wheel_of_another_version_than_the_requested_is_not_taken(
     asked: str, is_found: bool, tmp_path: Path
 ) -> None:
     wheel = make_wheel(tmp_path, "pyg_lib-0.7.0-cp310-abi3-linux_x86_64.whl", {"pyg_lib/a.so": b""})
+    (tmp_path / "half.whl").touch()
     steps = SimpleNamespace(_kept_folder=lambda _: tmp_path)
     found = installer._Installer._find_kept(cast(Any, steps), ended("pyg_lib", asked=asked))
     assert found == (wheel if is_found else None)

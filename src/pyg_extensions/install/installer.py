@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from packaging.utils import parse_wheel_filename
+
 from groundwork import files
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, ProviderError, UsageError
 from groundwork.machine import is_full
@@ -153,8 +155,11 @@ class _Installer:
     def _find_kept(self, request: Installation) -> Path | None:
         """Return the wheel compiled earlier, if there is one, and it is intact and of the requested version."""
         for wheel in self._kept_folder(request).glob("*.whl"):
-            version = wheel.name.split("-")[1]  # a checkout may have another one than the matrix
-            if request.accepts(version) and not why_broken(wheel):
+            if why_broken(wheel):
+                continue
+            # a checkout may have another version than the matrix
+            _, version, _, _ = parse_wheel_filename(wheel.name)
+            if request.accepts(str(version)):
                 return wheel
         return None
 

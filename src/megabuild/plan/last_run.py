@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -19,7 +19,7 @@ from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
 from megabuild.isolation.base import Isolation
 from megabuild.plan.environment_inputs import ObjectCounts
-from megabuild.plan.options import Options
+from megabuild.plan.options import NO_OBJECT_CACHE, Options, object_cache_program
 from megabuild.plan.tree_reuse import LAST_STAGING, LAST_STAGINGS, LastStaging
 from megabuild.plan.upstream_tests import has_upstream_tests
 from megabuild.providers.select import provider_of
@@ -30,22 +30,30 @@ def find_shared_objects(
 ) -> str:
     """Return another config whose objects the isolation's cache has, built before or earlier in this command; or ""."""
     compiles = options.own and not options.rehearse and provider_of(options.config).compiles
-    if not compiles or os.environ.get("TORCH_CCACHE") == "none":
+    if not compiles or object_cache_program() == NO_OBJECT_CACHE:
         return ""
+    names = available(options.root)
+    built = {*options.earlier, *_find_compiled(options, names, isolation)}
     compiled = []
-    for name in available(options.root):
-        if name in options.earlier or _has_left_objects(options, name, isolation):
+    for name in names:
+        if name in built:
             with suppress(ConfigError):  # an unreadable config has an error of its own
                 compiled.append(load(options.root, name))
     return find_sharing(options.config, compiled, overrides)
 
 
-def _has_left_objects(options: Options, name: str, isolation: Isolation | IsolationError) -> bool:
-    """Return whether a config was compiled with these options, and the isolation's object cache still exists."""
+def _find_compiled(
+    options: Options, names: Iterable[str], isolation: Isolation | IsolationError
+) -> list[str]:
+    """Return the configs that were compiled with these options, if the isolation's object cache still exists."""
     if isinstance(isolation, IsolationError) or not has_object_cache(options, isolation):
-        return False
-    other = replace(options, config=replace(options.config, name=name))
-    return _left_staging_file(other, isolation).is_file()
+        return []
+    compiled: list[str] = []
+    for name in names:
+        other = replace(options, config=replace(options.config, name=name))
+        if _left_staging_file(other, isolation).is_file():
+            compiled.append(name)
+    return compiled
 
 
 def has_object_cache(options: Options, isolation: Isolation) -> bool:
@@ -54,9 +62,9 @@ def has_object_cache(options: Options, isolation: Isolation) -> bool:
     Each run makes its folder. Of ccache's, an empty one is of a machine without ccache, or of a run that has just begun
     after the objects were deleted; other programs keep theirs elsewhere.
     """
-    launcher = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    launcher = object_cache_program()
     folder = options.objects_folder(isolation)
-    if launcher == "none":
+    if launcher == NO_OBJECT_CACHE:
         return False
     if Path(launcher).name.startswith("ccache"):
         with suppress(OSError):  # another user's, or missing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ MODEL = "model"
 OFFICIAL = "official"
 #: Where isolated builds see megabuild's folders.
 INSIDE = "/opt/megabuild"
+#: The value of TORCH_CCACHE that switches the object cache off.
+NO_OBJECT_CACHE = "none"
 
 
 class CacheNames(NamedTuple):
@@ -123,3 +126,8 @@ class Options(RunChoices):
 def objects_lock(name: str) -> str:
     """Return the name of an object cache's lock, which no config has."""
     return f"objects/{name}"
+
+
+def object_cache_program() -> str:
+    """Return the program that caches objects, or :data:`NO_OBJECT_CACHE`."""
+    return os.environ.get("TORCH_CCACHE", "") or "ccache"

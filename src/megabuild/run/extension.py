@@ -17,6 +17,7 @@ from groundwork.redact import Mask
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.plan import upstream_tests
+from megabuild.plan.options import object_cache_program
 from megabuild.plan.plan import Method, Task
 from megabuild.run.attempt import Attempt, RunContext
 from megabuild.run.graph import TaskResult, Work
@@ -47,7 +48,7 @@ def extension_work(run: RunContext, budget: Budget, task: Task) -> Work:
         package = item.package
         if package.python in (None, task.base_python) and package.name != upstream_tests.PACKAGE:
             tests.append(name_of_test(item.file_name))
-    launcher = os.environ.get("TORCH_CCACHE", "") or "ccache"
+    launcher = object_cache_program()
     uses_cache = task.method is Method.COMPILE and shutil.which(launcher)
     return Work(
         name=task.name,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from groundwork import files
 from megabuild.engine.compile_notes import NOTES
+from megabuild.plan.options import object_cache_program
 
 COMPILER_LAUNCHER = "compiler-launcher"
 HEAVY_GATE = "heavy-gate"
@@ -83,7 +84,7 @@ def write_launcher(state: Path, *, inside: str, folder: str, heavy_jobs: int = 0
     the folder ``locks`` share this number; by default, the builds of the state folder.
     """
     values = {
-        "program": os.environ.get("TORCH_CCACHE", "") or "ccache",
+        "program": object_cache_program(),
         "gate": f"{inside}/{HEAVY_GATE}",
         "folder": folder,
         "storage": os.environ.get(REMOTE_STORAGE, ""),

@@ -30,9 +30,10 @@ read -r first others <<<"$PYTHONS"
 
 if [[ -z "${SLURM_JOB_ID:-}" ]]; then               # not in a job: submit them
     submit() {                                      # submit PART [option of sbatch ...]
-        PART=$1 sbatch --parsable --job-name="$CONFIG:$1" --requeue --open-mode=append --kill-on-invalid-dep=yes \
+        local id
+        id=$(PART=$1 sbatch --parsable --job-name="$CONFIG:$1" --requeue --open-mode=append --kill-on-invalid-dep=yes \
             --output="$OUTPUT/slurm/$CONFIG-$1-%A.%a.log" --time="$MINUTES" --cpus-per-task="${CPUS:-16}" \
-            --mem-per-cpu="${MEMORY:-4G}" "${@:2}" "$script"
+            --mem-per-cpu="${MEMORY:-4G}" "${@:2}" "$script") && echo "${id%%;*}"    # with --clusters: ID;CLUSTER
     }
     script=$0 more=("$@")
     mkdir -p "$OUTPUT/slurm"

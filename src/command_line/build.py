@@ -19,6 +19,7 @@ from groundwork.result import Result
 from megabuild.configs.config import available, list_command, load, of_provider
 from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.sharing import sort_for_sharing
+from megabuild.plan.run_choices import PygMode, RunChoices
 
 EXAMPLES = """
 {prog} linux_64_cpu --rehearse              the whole pipeline on a small model
@@ -45,6 +46,7 @@ def build(invocation: Invocation, options: BuildOptions) -> Result:
     """
     if options.every and options.configs:
         raise UsageError("--all takes no names", "leave out --all or the names")
+    _refuse_unused(options.run)
     repository = feedstock(options.root)
     folder = output_folder(options.output, repository)
     invocation.log_folder = folder / "logs"
@@ -71,6 +73,20 @@ def build(invocation: Invocation, options: BuildOptions) -> Result:
         for number, file in enumerate(files)
     ]
     return run_configs(requests, options, invocation)
+
+
+def _refuse_unused(choices: RunChoices) -> None:
+    """Raise UsageError if an option chooses extensions, but the run makes none."""
+    if choices.pyg is not PygMode.NONE:
+        return
+    given = {
+        "--extension": choices.extensions,
+        "--pyg-index": choices.pyg_index,
+        "--pyg-sources": choices.pyg_sources,
+    }
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} needs extensions, but --pyg is none", "leave out one of them")
 
 
 def _selectable(repository: Path, provider: ProviderName | None, words: Sequence[str]) -> Sequence[str]:

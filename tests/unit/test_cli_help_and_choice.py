@@ -182,6 +182,13 @@ def test_all_takes_no_names(invocation: Invocation) -> None:
     assert (done.exit_code, "--all takes no names" in done.stderr) == (UsageError.exit_code, True)
 
 
+@pytest.mark.parametrize("option", ["--extension", "--pyg-index", "--pyg-sources"])
+def test_options_of_extensions_need_extensions(option: str, invocation: Invocation) -> None:
+    done = call(invocation, "build", "linux_64_cpu", "--pyg", "none", option, "scatter")
+    assert done.exit_code == UsageError.exit_code
+    assert f"{option} needs extensions, but --pyg is none" in done.stderr
+
+
 @pytest.mark.parametrize("name", ["build", "audit", "install-pyg"])
 def test_every_program_prints_its_version(name: str, invocation: Invocation, repository: Path) -> None:
     expected = re.search(r'^version = "(.+)"$', (repository / "pyproject.toml").read_text(), re.MULTILINE)

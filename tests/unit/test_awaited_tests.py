@@ -14,6 +14,7 @@ from command_line.run_command import Invocation
 from groundwork import channel_folder
 from groundwork.errors import PreflightError, UpstreamTestError
 from groundwork.machine import machine_platform
+from groundwork.names import package_name
 from megabuild.plan import upstream_tests
 from megabuild.run import driver
 from megabuild.store import server
@@ -104,16 +105,42 @@ def test_failed_tests_are_known_until_they_pass(tested: Tiny, monkeypatch: pytes
     assert len([path for path in index if "/pytorch-tests-" in path]) == 1
 
 
-def test_packages_from_a_store_await_the_tests_that_it_has_not(
-    tested: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(server.STORE, str(tmp_path / "store"))
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a store that takes uploads of the runs that follow."""
+    folder = tmp_path / "store"
+    monkeypatch.setenv(server.STORE, str(folder))
     monkeypatch.setenv(server.WRITES, "1")
+    return folder
+
+
+def stored(tiny: Tiny) -> set[str]:
+    """The names of the packages that a new run for Python 3.12 would fetch from the store."""
+    shutil.rmtree(tiny.output)
+    outlook = tiny.outlook(pythons=("3.12",))
+    return {package_name(name) for name in outlook.progress.stored.packages}
+
+
+@pytest.mark.usefixtures("store")
+def test_packages_are_stored_once_their_tests_have_passed(
+    tested: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as failing:
         failing.setenv("TINY_OWN_TESTS", FAILING)
         with pytest.raises(UpstreamTestError):
             tested.run(pythons=("3.12",))
+    assert "tinypy" not in stored(tested), "another machine would not learn that its tests failed"
+    assert tested.run(pythons=("3.12",)).ok
+    assert stored(tested) >= {"tinypy", "pytorch-tests"}
+
+
+def test_packages_from_a_store_await_the_tests_that_it_has_not(
+    tested: Tiny, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tested.run(pythons=("3.12",)).ok
     shutil.rmtree(tested.output)
+    (record,) = store.rglob("pytorch-tests-*.conda.json")
+    record.unlink()
 
     def refuse(*_: object) -> None:
         raise PreflightError("too little memory", "x")

@@ -26,21 +26,28 @@ from megabuild.status.status import Status
 from megabuild.store import published, server, tree_archive
 
 
+class ProgressOfItems(SimpleNamespace):
+    """A progress by its attributes alone, which no plan derives."""
+
+    passed = Progress.passed
+
+
 @pytest.mark.parametrize(
-    ("decision", "missing", "untested", "uploaded"),
+    ("decision", "missing", "untested", "awaiting", "uploaded"),
     [
-        ("reuse", (), (), True),
-        ("reuse", ("pytorch",), (), False),
-        ("reuse", (), ("pytorch",), False),
-        ("resume", (), (), False),
-        ("recompile", (), (), False),
-        ("fresh", (), (), False),
-        ("none", (), (), False),
+        ("reuse", (), (), (), True),
+        ("reuse", ("pytorch",), (), (), False),
+        ("reuse", (), ("pytorch",), (), False),
+        ("reuse", (), (), ("pytorch",), False),
+        ("resume", (), (), (), False),
+        ("recompile", (), (), (), False),
+        ("fresh", (), (), (), False),
+        ("none", (), (), (), False),
     ],
 )
 def test_a_half_compiled_or_untested_tree_is_not_uploaded(
-    decision: str, missing: tuple[str, ...], untested: tuple[str, ...], uploaded: bool, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    decision: str, missing: tuple[str, ...], untested: tuple[str, ...], awaiting: tuple[str, ...],
+    uploaded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     put: list[str] = []
     monkeypatch.setattr(store_transfer, "_put_file", lambda store, key, *_: put.append(key))
@@ -51,8 +58,12 @@ def test_a_half_compiled_or_untested_tree_is_not_uploaded(
     options = SimpleNamespace(state=state, packages=tmp_path / "packages")
     plan = SimpleNamespace(all_items=(), staged_name="libtorch", options=options)
     tree = Decision(use=TreeUse(decision), reasons=())
-    progress = SimpleNamespace(
-        existing=frozenset(untested), untested=frozenset(untested), missing=missing, tree=tree
+    progress = ProgressOfItems(
+        existing=frozenset(untested + awaiting),
+        untested=frozenset(untested),
+        awaiting=frozenset(awaiting),
+        missing=missing,
+        tree=tree,
     )
     monkeypatch.setattr(Progress, "read", lambda plan: progress)
     environ = {server.STORE: str(tmp_path / "store"), server.WRITES: "1"}
@@ -141,12 +152,13 @@ def transfer_of(folder: Path, items: list[Any], **progress: Any) -> Any:
                               run_name="x", own=True)  # fmt: skip
     plan = SimpleNamespace(all_items=items, options=options, staged_name="libtorch")
     tree = Decision(use=TreeUse.NONE, reasons=())
-    return SimpleNamespace(
+    return ProgressOfItems(
         plan=plan,
         needs_staging=False,
         missing=(),
         tree=tree,
         untested=frozenset(),
+        awaiting=frozenset(),
         awaited_tests={},
         **progress,
     )
@@ -183,13 +195,15 @@ def test_a_damaged_package_of_a_store_is_built_here_and_the_others_are_fetched(
     assert not list((tmp_path / "state").glob("*/*.conda"))
 
 
-def test_packages_whose_tests_never_ran_are_not_uploaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["untested", "awaiting"])
+def test_packages_whose_tests_failed_or_never_ran_are_not_uploaded(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A test of their own, or PyTorch's own tests: another machine would fetch the package without a word."""
     items = packages_of(tmp_path / "made")
     names = [item.file_name for item in items]
     progress = transfer_of(tmp_path, items, existing=frozenset(names[:2]))
-    progress.untested = frozenset(names[:1])
+    setattr(progress, kind, frozenset(names[:1]))
     monkeypatch.setattr(Progress, "read", lambda plan: progress)
     monkeypatch.setattr(
         published, "paths", lambda _, names: [tmp_path / "made/linux-64" / name for name in names]

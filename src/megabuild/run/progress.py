@@ -29,6 +29,8 @@ class Progress:
     #: file names of packages that are published, verified, and were made from the same inputs
     existing: frozenset[str] = frozenset()
     untested: frozenset[str] = frozenset()  #: those among them whose own tests never ran
+    #: those among them for which a run had PyTorch's own tests, which failed or have not ended
+    awaiting: frozenset[str] = frozenset()
     #: name and variant of all packages of the channel, of any build
     former: frozenset[tuple[str, str]] = frozenset()
     tree: Decision = tree_reuse.NOTHING_STAGED  #: how the former compile is used
@@ -44,11 +46,13 @@ class Progress:
             if is_finished(plan, records.get(item.file_name), item):
                 existing.add(item.file_name)
         untested = [name for name in existing if not records[name].is_tested]
+        awaiting = [name for name in existing if records[name].awaits]
         former = [PackageId.of_file(name) for name in records if is_of_package(name)]
         return cls(
             plan=plan,
             existing=frozenset(existing),
             untested=frozenset(untested),
+            awaiting=frozenset(awaiting),
             former=frozenset((package.name, package.kind) for package in former),
             tree=_decide(plan),
             stored=stored,
@@ -60,6 +64,11 @@ class Progress:
         if self.stored.staging is not None:
             tree = Decision(use=TreeUse.REUSE, reasons=())
         return replace(self, existing=self.existing | self.stored.packages.keys(), tree=tree)
+
+    @property
+    def passed(self) -> frozenset[str]:
+        """The file names of existing packages that have passed all tests that runs had for them."""
+        return self.existing - self.untested - self.awaiting
 
     @property
     def exists(self) -> dict[str, bool]:

@@ -101,7 +101,9 @@ def _follow(transfer: Iterable[int], status: Status, what: str, total: int) -> N
 
 
 def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
-    """Upload a plan's tested packages and, if all are tested, their tree, if the store takes uploads.
+    """Upload the plan's packages that passed all tests and, if all did, their tree, if the store takes uploads.
+
+    PyTorch's own tests count, too: a run elsewhere, without them, would fetch the package without a word.
 
     An error, also of the disk while the tree is packed, or of the records, is only a warning: it does not fail the run,
     nor hide why the run failed.
@@ -111,13 +113,13 @@ def put(plan: Plan, environ: Mapping[str, str], status: Status) -> None:
         return
     try:
         progress = Progress.read(plan)
-        tested = progress.existing - progress.untested
         for item in plan.all_items:
-            if item.file_name in tested:
+            if item.file_name in progress.passed:
                 (path,) = published.paths(plan.options.packages, [item.file_name])
                 key = store_lookup.package_key(plan.options, item)
                 _put_file(store, key, path, item.package.id.label, status)
-        if progress.tree.use is TreeUse.REUSE and not progress.missing and not progress.untested:
+        has_passed = progress.passed == progress.existing and not progress.missing
+        if progress.tree.use is TreeUse.REUSE and has_passed:
             _put_tree(plan, store, status)
     except (StoreError, MegabuildError, OSError) as error:
         why = error.message if isinstance(error, MegabuildError) else str(error)

@@ -32,8 +32,9 @@ from megabuild.configs.config import (
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.provider_name import ProviderName
 from megabuild.configs.render import render
+from megabuild.isolation.base import Host
 from megabuild.isolation.engine import Engine
-from megabuild.plan import planning, tree_reuse
+from megabuild.plan import object_cache, planning, tree_reuse
 from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import part_of, parts
@@ -195,6 +196,7 @@ def test_no_program_of_another_feedstock_runs_outside_its_isolation(
 ) -> None:
     monkeypatch.setattr(pytorch, "staging_sentence", lambda _: "")
     monkeypatch.setattr(tree_reuse, "prepare_tree", lambda *_: None)
+    monkeypatch.setattr(object_cache, "identify", lambda *_: "")
     ran = tmp_path / "ran"
     if has_dates:
         lines = ["import pathlib, types", "def mend(_):", f"    pathlib.Path({str(ran)!r}).touch()"]
@@ -202,7 +204,7 @@ def test_no_program_of_another_feedstock_runs_outside_its_isolation(
         write(tmp_path / "recipe/tree_dates.py", text)
     options = SimpleNamespace(state=tmp_path, recipes=tmp_path / "recipe", own=own)
     progress = SimpleNamespace(plan=SimpleNamespace(options=options, staging=None), tree=None)
-    pytorch._prepare_tree(cast(Any, progress))
+    pytorch._prepare_tree(cast(Any, progress), Host())
     assert ran.exists() == (own and has_dates)
 
 

@@ -233,7 +233,7 @@ def test_a_tree_killed_while_it_is_prepared_is_never_taken_for_a_finished_one(
 
     def prepare(folder: Path) -> None:
         decision = tree_reuse.decide(folder / "tree", folder / "out", new)
-        tree_reuse.prepare_tree(decision, folder / "tree", folder / "out", new)
+        tree_reuse.prepare_tree(decision, folder / "tree", folder / "out", new, "")
 
     assert tree_reuse.decide(here / "tree", here / "out", FORMER).use == tree_reuse.TreeUse.REUSE
     for folder in every_stop(here, prepare):

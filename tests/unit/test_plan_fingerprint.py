@@ -286,7 +286,7 @@ def test_a_staging_and_an_unfinished_compile_are_used_with_their_own_tree_alone(
     assert decision.use is TreeUse.FRESH
     tree_reuse.write(tree, CORE)
     assert tree_reuse.decide(tree, out, CORE).use is TreeUse.REUSE
-    tree_reuse.prepare_tree(decision, tree, out, CORE)
+    tree_reuse.prepare_tree(decision, tree, out, CORE, "")
     assert not list((out / "build_cache").iterdir())
     assert tree_reuse.decide(tree, out, CORE).use is TreeUse.RESUME
 
@@ -299,14 +299,14 @@ def test_another_dependency_takes_the_tree_away_and_another_source_does_not(tmp_
     decision = tree_reuse.decide(tree, out, source)
     assert decision.use is TreeUse.RESUME
     assert ["source tree" in reason for reason in decision.reasons] == [True]
-    tree_reuse.prepare_tree(decision, tree, out, source)
+    tree_reuse.prepare_tree(decision, tree, out, source, "")
     assert (tree / "a.o").exists()
     # whoever takes the change back has objects of the changed source in the tree
     assert tree_reuse.decide(tree, out, CORE).reasons == decision.reasons
     newer = replace(source, packages={"host libprotobuf": "7.35.1 h0 bb"})
     decision = tree_reuse.decide(tree, out, newer)
     assert (decision.use, decision.reasons) == (TreeUse.RECOMPILE, ("libprotobuf 6.31.1 -> 7.35.1",))
-    tree_reuse.prepare_tree(decision, tree, out, newer)
+    tree_reuse.prepare_tree(decision, tree, out, newer, "")
     assert not (tree / "a.o").exists()
     assert tree_reuse.read(tree) == newer
 
@@ -362,7 +362,8 @@ def test_files_of_the_last_minutes_before_a_restart_are_built_again(
         os.utime(tree / name, (boot - age, boot - age))
     tree_reuse.write(tree, CORE)
     monkeypatch.setattr("psutil.boot_time", lambda: float(boot if restarted else boot - 10))
-    tree_reuse.prepare_tree(tree_reuse.decide(tree, tmp_path / "out", CORE), tree, tmp_path / "out", CORE)
+    decision = tree_reuse.decide(tree, tmp_path / "out", CORE)
+    tree_reuse.prepare_tree(decision, tree, tmp_path / "out", CORE, "")
     kept = {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()} - {
         tree_reuse.STAMP
     }

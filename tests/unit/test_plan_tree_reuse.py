@@ -90,7 +90,7 @@ def begin(state: Path, fingerprint: Fingerprint) -> TreeUse:
     """Begin a run with these facts, up to its compile."""
     adopted = adopt(state / "tree", state / "out", fingerprint).fingerprint
     decision = decide(state / "tree", state / "out", adopted)
-    prepare_tree(decision, state / "tree", state / "out", adopted)
+    prepare_tree(decision, state / "tree", state / "out", adopted, "")
     return decision.use
 
 
@@ -326,7 +326,7 @@ def build(state: Path, fingerprint: Fingerprint) -> TreeUse:
     """Do as a run, up to the finished staging."""
     adopted = adopt(state / "tree", state / "out", fingerprint).fingerprint
     decision = decide(state / "tree", state / "out", adopted)
-    prepare_tree(decision, state / "tree", state / "out", adopted)
+    prepare_tree(decision, state / "tree", state / "out", adopted, "")
     if decision.use is not TreeUse.REUSE:
         compile_objects(state, fingerprint)
         write(state / "out/build_cache/staging_1/metadata.json", "{}")

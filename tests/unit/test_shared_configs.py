@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from megabuild.configs.sharing import find_sharing, group_by_toolchain, sort_for
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
+from megabuild.plan import object_cache
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.last_run import (
     LastRuns,
@@ -101,10 +104,16 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     keep_last_runs(first, LastRuns(link_seconds=60.0))
     assert read_last_runs(first).link_seconds == 60.0
     assert read_last_runs(replace(first, pyg=PygMode.NONE)).link_seconds == 0.0
+
+    def fill_caches() -> None:
+        for name, isolation in zip(second.objects_names, (isolated, Host()), strict=True):
+            object_cache.identify(second, isolation)
+            write(tmp_path / "cache" / "objects" / name / "0" / "stats")
+
+    object_cache.identify(first, isolated)
     keep_left_staging(first, isolated, LastStaging(fingerprint=Fingerprint()))
-    assert not find(second), "`clean` has removed the objects"
-    for name in second.objects_names:
-        write(tmp_path / "cache" / "objects" / name / "0" / "stats")
+    assert not find(second), "no object is in the cache"
+    fill_caches()
     assert find(second) == "linux_64_cpu"
     assert find(replace(second, pythons=("3.12",))) == "linux_64_cpu"
     assert not find(replace(second, optimization="0"))
@@ -112,6 +121,41 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     assert not find(second, IsolationError("x", "y"))
     keep_left_staging(first, Host(), LastStaging(fingerprint=Fingerprint()))
     assert find(second, Host()) == "linux_64_cpu"
+    shutil.rmtree(tmp_path / "cache" / "objects")
+    fill_caches()
+    assert not find(second), "others have filled the cache since"
+    assert not find(second, Host())
+    keep_left_staging(first, isolated, LastStaging(fingerprint=Fingerprint()))
+    assert find(second) == "linux_64_cpu"
+    assert len(list((tmp_path / "cache" / "last-run").rglob("own@*"))) == 1, "the former cache's is gone"
+
+
+@pytest.mark.parametrize("damage", ["missing", "a folder", "a link", "not text", "off"])
+def test_an_object_cache_has_an_identity_as_long_as_its_folder_exists(
+    damage: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder can be written by builds, so its mark may be anything."""
+    run = a_run(repository, tmp_path, "linux_64_cpu")
+    first = object_cache.identify(run, Host())
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert object_cache.identify(run, Host()) == object_cache.read_identity(run, Host()) == first
+    assert not object_cache.has_object_cache(run, Host()), "an empty one with a mark is an empty one"
+    (mark,) = run.objects_folder(Host()).iterdir()
+    mark.unlink()
+    if damage == "a folder":
+        mark.mkdir()
+    elif damage == "a link":
+        mark.symlink_to(write(tmp_path / "elsewhere", first))
+    elif damage == "not text":
+        mark.write_bytes(b"\xff" * 100)
+    elif damage == "off":
+        monkeypatch.setenv("TORCH_CCACHE", "none")
+    assert object_cache.read_identity(run, Host()) == ""
+    if damage in ("off", "a folder"):
+        assert object_cache.identify(run, Host()) == ""
+    else:
+        assert object_cache.identify(run, Host()) not in ("", first)
+        assert not mark.is_symlink()
 
 
 def test_one_object_cache_serves_a_feedstock_but_not_its_rehearsals(repository: Path, tmp_path: Path) -> None:

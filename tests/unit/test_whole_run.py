@@ -19,8 +19,9 @@ from groundwork.files import remove
 from groundwork.machine import machine_platform
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive
+from megabuild.isolation.base import Host
 from megabuild.isolation.engine import Engine
-from megabuild.plan import planning
+from megabuild.plan import object_cache, planning
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.last_run import RunKind
 from megabuild.plan.tree_reuse import TreeUse
@@ -205,9 +206,14 @@ def test_another_output_folder_has_the_objects_of_the_last_staging(
     record_objects(tiny)
     assert staging_sentence(tiny.outlook().progress) == "tiny-build is built from scratch (not compiled yet)"
     tiny.run()
+    here = tiny
     cache = tiny.options().cache
-    for name in tiny.options().objects_names:  # the tiny compiler uses no ccache
-        write(cache / "objects" / name / "0" / "stats")
+
+    def fill_caches() -> None:  # the tiny compiler uses no ccache
+        for name in here.options().objects_names:
+            write(cache / "objects" / name / "0" / "stats")
+
+    fill_caches()
     tiny = replace(tiny, output=tiny.output.with_name("another"))
     progress = tiny.outlook(cache=cache).progress
     assert staging_sentence(progress) == (
@@ -222,6 +228,15 @@ def test_another_output_folder_has_the_objects_of_the_last_staging(
     assert "at most 2 of 6 objects are compiled again: 2 of libtorch" in sentence
     shutil.rmtree(cache / "objects")
     assert "built from scratch" in staging_sentence(tiny.outlook(cache=cache).progress), "objects are gone"
+    make_channel(tiny.channel, (("headers", "5.0", "0"), *PACKAGES))
+    fill_caches()
+    object_cache.identify(here.options(), Host())
+    assert "built from scratch" in staging_sentence(tiny.outlook(cache=cache).progress), "of other configs"
+    remove(here.options().state / "tree")
+    remove(here.options().state / "out")
+    remove(here.options().packages)
+    progress = here.outlook().progress
+    assert ("built from scratch" in staging_sentence(progress), progress.kind) == (True, RunKind.SCRATCH)
 
 
 def test_a_changed_package_of_no_object_builds_nothing_and_a_header_keeps_the_tree(tiny: Tiny) -> None:

@@ -18,7 +18,9 @@ from groundwork.keys import Key
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing
 from megabuild.isolation.base import Isolation
+from megabuild.plan import object_cache
 from megabuild.plan.environment_inputs import ObjectCounts
+from megabuild.plan.object_cache import has_object_cache
 from megabuild.plan.options import NO_OBJECT_CACHE, Options, object_cache_program
 from megabuild.plan.tree_reuse import LAST_STAGING, LAST_STAGINGS, LastStaging
 from megabuild.plan.upstream_tests import has_upstream_tests
@@ -54,22 +56,6 @@ def _find_compiled(
         if _left_staging_file(other, isolation).is_file():
             compiled.append(name)
     return compiled
-
-
-def has_object_cache(options: Options, isolation: Isolation) -> bool:
-    """Return whether an isolation's object cache exists, and is used.
-
-    Each run makes its folder. Of ccache's, an empty one is of a machine without ccache, or of a run that has just begun
-    after the objects were deleted; other programs keep theirs elsewhere.
-    """
-    launcher = object_cache_program()
-    folder = options.objects_folder(isolation)
-    if launcher == NO_OBJECT_CACHE:
-        return False
-    if Path(launcher).name.startswith("ccache"):
-        with suppress(OSError):  # another user's, or missing
-            return any(folder.iterdir())
-    return folder.is_dir()
 
 
 class RunKind(str, Enum):
@@ -127,19 +113,27 @@ def keep_last_runs(options: Options, runs: LastRuns) -> None:
 def read_left_staging(options: Options, isolation: Isolation) -> LastStaging | None:
     """Return the last staging with these options in any output folder, whose objects the isolation's cache has.
 
-    None without a readable record.
+    None without a readable record, or if the cache was deleted since.
     """
     return files.read_record(_left_staging_file(options, isolation), LAST_STAGINGS)
 
 
 def keep_left_staging(options: Options, isolation: Isolation, staging: LastStaging) -> None:
-    """Record a finished staging, whose objects are in the isolation's cache, for plans in other output folders."""
-    files.write(_left_staging_file(options, isolation), msgspec.json.encode(staging))
+    """Record a finished staging, whose objects are in the isolation's cache, for plans in other output folders.
+
+    Records of former caches of this name are removed.
+    """
+    path = _left_staging_file(options, isolation)
+    for former in path.parent.glob(f"{options.objects_names.of(isolation)}@*-{LAST_STAGING}"):
+        if former != path:
+            former.unlink(missing_ok=True)
+    files.write(path, msgspec.json.encode(staging))
 
 
 def _left_staging_file(options: Options, isolation: Isolation) -> Path:
     """Return the record of the objects in one cache: builds on the host and isolated ones do not share theirs."""
-    return _objects_folder(options) / f"{options.objects_names.of(isolation)}-{LAST_STAGING}"
+    identity = object_cache.read_identity(options, isolation)
+    return _objects_folder(options) / f"{options.objects_names.of(isolation)}@{identity}-{LAST_STAGING}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,8 +37,8 @@ _STAMPS = msgspec.json.Decoder(Fingerprint)
 _KINDS_OF_FACTS = {field.name for field in fields(Fingerprint)}
 #: In a config's state folder, which builds cannot write: the last staging that came to its end.
 LAST_STAGING = "last-staging.json"
-#: In a config's state folder: the last staging came from a store, so that no object cache here got its objects.
-_FETCHED = "fetched-tree"
+#: In a config's state folder: the identity of the object cache that the tree is compiled into.
+_OBJECTS_IN = "objects-in"
 
 
 class LastStaging(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +46,8 @@ class LastStaging(msgspec.Struct, frozen=True, kw_only=True):
 
     fingerprint: Fingerprint
     inputs: EnvironmentInputs | None = None  #: of its tree; None if its recipe writes no record
+    #: identity of the object cache that got its objects; empty if it came from a store
+    objects_in: str = ""
 
     def knows(self, fingerprint: Fingerprint) -> bool:
         """Return whether objects of another staging have inputs in the same packages.
@@ -80,6 +82,7 @@ class Decision:
     #: Objects that neither the former compile nor a filled object cache has, at most; None: unknown.
     missing: ObjectCounts | None = None
     objects: ObjectCounts | None = None  #: All objects of the former compile; None: unknown.
+    objects_in: str = ""  #: Identity of the object cache that got them; empty if none did.
 
 
 #: For a recipe without a staging output.
@@ -109,7 +112,9 @@ def read_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
     """
     stamp = read(tree)
     if stamp is not None and output_folder.staging_caches(output_dir):
-        return LastStaging(fingerprint=stamp, inputs=read_inputs(tree))
+        return LastStaging(
+            fingerprint=stamp, inputs=read_inputs(tree), objects_in=_read_objects_in(output_dir)
+        )
     return files.read_record(output_dir.parent / LAST_STAGING, LAST_STAGINGS)
 
 
@@ -127,13 +132,16 @@ def keep_last_staging(tree: Path, output_dir: Path) -> LastStaging | None:
 
 
 def note_fetched(output_dir: Path) -> None:
-    """Note that a tree from a store replaces the former one."""
-    files.write(output_dir.parent / _FETCHED, b"")
+    """Note that a tree from a store replaces the former one: no object cache here got its objects."""
+    (output_dir.parent / _OBJECTS_IN).unlink(missing_ok=True)
 
 
-def is_fetched(output_dir: Path) -> bool:
-    """Return whether the last staging was compiled elsewhere, even if its tree is gone."""
-    return (output_dir.parent / _FETCHED).exists()
+def _read_objects_in(output_dir: Path) -> str:
+    """Return the identity of the object cache that the tree was compiled into; empty if there is none."""
+    try:
+        return (output_dir.parent / _OBJECTS_IN).read_text(encoding="ascii")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,13 +253,20 @@ class _Former:
         """Return a decision, with the objects that it needs as far as they are known."""
         objects = None
         missing = None
+        objects_in = ""
         if self.inputs is not None and self.last is not None:
             objects = self.inputs.objects
+            objects_in = self.last.objects_in
             missing = _missing(compare(self.last.fingerprint, fingerprint, self.inputs), objects)
         is_complete = use is TreeUse.RESUME and self.is_complete
         return Decision(
-            use=use, reasons=reasons, is_complete=is_complete, missing=missing, objects=objects
-        )  # fmt: skip
+            use=use,
+            reasons=reasons,
+            is_complete=is_complete,
+            missing=missing,
+            objects=objects,
+            objects_in=objects_in,
+        )
 
 
 def count_missing(decision: Decision, left: LastStaging, fingerprint: Fingerprint) -> Decision:
@@ -265,7 +280,7 @@ def count_missing(decision: Decision, left: LastStaging, fingerprint: Fingerprin
         # ccache finds objects of nvcc in the folder where they were compiled only (docs/lab/measurements.md)
         missing = missing.added(ObjectCounts(kernels=objects.kernels), objects)
     reason = "not compiled in this output folder yet"
-    return replace(decision, reasons=(reason,), missing=missing, objects=objects)
+    return replace(decision, reasons=(reason,), missing=missing, objects=objects, objects_in=left.objects_in)
 
 
 def _missing(changes: Iterable[Change], objects: ObjectCounts) -> ObjectCounts | None:
@@ -280,8 +295,12 @@ def _missing(changes: Iterable[Change], objects: ObjectCounts) -> ObjectCounts |
     return missing
 
 
-def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint) -> None:
+def prepare_tree(
+    decision: Decision, tree: Path, output_dir: Path, fingerprint: Fingerprint, objects_in: str
+) -> None:
     """Record the finished staging, then remove stagings, and the tree unless it fits ``fingerprint``; stamp the tree.
+
+    ``objects_in``: identity of the object cache that a new tree is compiled into; empty without one.
 
     The order matters if the run is killed in between: stagings are recorded before they are removed, they are removed
     before the stamp changes, and the stamp is written before the compile.
@@ -292,7 +311,7 @@ def prepare_tree(decision: Decision, tree: Path, output_dir: Path, fingerprint: 
     output_folder.drop_stagings(output_dir)
     if decision.use is not TreeUse.RESUME:
         files.remove(tree)
-        (output_dir.parent / _FETCHED).unlink(missing_ok=True)
+        files.write(output_dir.parent / _OBJECTS_IN, objects_in)
     _drop_unflushed(tree)
     write(tree, fingerprint)
 

@@ -8,8 +8,9 @@ from groundwork.errors import IsolationError
 from groundwork.names import PackageId, is_of_package
 from megabuild.configs.render import PlannedPackage
 from megabuild.isolation.base import Isolation
-from megabuild.plan import fingerprint, tree_reuse, upstream_tests, work_record
-from megabuild.plan.last_run import RunKind, has_object_cache, read_left_staging
+from megabuild.plan import fingerprint, object_cache, tree_reuse, upstream_tests, work_record
+from megabuild.plan.last_run import RunKind, read_left_staging
+from megabuild.plan.object_cache import has_object_cache
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run.store_lookup import NOTHING_STORED, Stored
@@ -186,10 +187,11 @@ def _decide(plan: Plan) -> Decision:
         return tree_reuse.NOTHING_STAGED
     state = plan.options.state
     decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
-    if decision.use in (TreeUse.FRESH, TreeUse.RECOMPILE) and tree_reuse.is_fetched(state / "out"):
+    isolation = plan.isolation
+    keeps_tree = decision.use not in (TreeUse.FRESH, TreeUse.RECOMPILE)
+    if not keeps_tree and not _is_in_cache(plan, decision):
         # its objects are gone, or go, with the tree
         decision = replace(decision, missing=None, objects=None)
-    isolation = plan.isolation
     if decision.use is TreeUse.FRESH:
         return _with_left_objects(plan, decision)
     if not isinstance(isolation, Isolation):
@@ -198,6 +200,13 @@ def _decide(plan: Plan) -> Decision:
         return decision
     reason = "isolated builds made the former tree, and its programs would run on the host"
     return Decision(use=TreeUse.RECOMPILE, reasons=(reason,))
+
+
+def _is_in_cache(plan: Plan, decision: Decision) -> bool:
+    """Return whether the object cache got the objects of the former compile, and was not deleted since."""
+    if isinstance(plan.isolation, IsolationError) or not decision.objects_in:
+        return False
+    return decision.objects_in == object_cache.read_identity(plan.options, plan.isolation)
 
 
 def _with_left_objects(plan: Plan, decision: Decision) -> Decision:

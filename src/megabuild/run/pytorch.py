@@ -12,7 +12,7 @@ from megabuild.engine import output_folder
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import Place
 from megabuild.isolation.base import Isolation
-from megabuild.plan import tree_reuse
+from megabuild.plan import object_cache, tree_reuse
 from megabuild.plan.last_run import keep_left_staging
 from megabuild.plan.plan import Plan
 from megabuild.plan.tree_reuse import TreeUse
@@ -81,7 +81,7 @@ class PyTorchBuild:
             name = plan.staged_name if plan.stages else progress.missing[0].name
             attempt.row.phase(title(name, "", "environment"))
             if plan.stages:
-                _prepare_tree(progress)
+                _prepare_tree(progress, self._run.isolation)
             _, error = build.run(sandbox, _job(attempt, sandbox, planned=list(build.missing)))
             if plan.stages:
                 _keep_staging(plan, self._run.isolation)
@@ -107,17 +107,20 @@ def _keep_staging(plan: Plan, isolation: Isolation) -> None:
     """Record a finished staging, for later runs in this output folder and for plans in others."""
     state = plan.options.state
     staging = tree_reuse.keep_last_staging(state / "tree", state / "out")
-    if staging is not None and not tree_reuse.is_fetched(state / "out"):
+    if staging is None or not staging.objects_in:
+        return
+    if staging.objects_in == object_cache.read_identity(plan.options, isolation):
         keep_left_staging(plan.options, isolation, staging)
 
 
-def _prepare_tree(progress: Progress) -> None:
+def _prepare_tree(progress: Progress, isolation: Isolation) -> None:
     """Prepare the tree before anything is compiled in it."""
     logger.debug("%s", staging_sentence(progress))  # the plan has shown it already
     plan = progress.plan
     state = plan.options.state
     tree = state / "tree"
-    tree_reuse.prepare_tree(progress.tree, tree, state / "out", plan.staging)
+    objects_in = object_cache.identify(plan.options, isolation)
+    tree_reuse.prepare_tree(progress.tree, tree, state / "out", plan.staging, objects_in)
     # The recipe must work without megabuild, so it has its own tree_dates.py, which sync_tree.py imports too.
     tree_dates = plan.options.recipes / "tree_dates.py"
     # never run another feedstock's code outside the isolation

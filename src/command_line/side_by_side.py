@@ -198,7 +198,7 @@ class _Builds:
         return sum(1 for running in self._running.values() if not running.only_tests)
 
     def _free_places_of_tests(self) -> None:
-        """Let the next config of a group start while the one before tests its packages.
+        """Let a waiting config start while another one tests its packages, first the next one of its group.
 
         Not with a fixed share of the jobs, which the tests have until they end.
         """
@@ -206,13 +206,17 @@ class _Builds:
             return
         self._next_look = time.monotonic() + _RECORD_SECONDS
         for name, running in self._running.items():
-            group = self._left[name]
-            if not group or running.member.is_fixed or self._members[group[0]].is_fixed:
+            if running.only_tests or running.member.is_fixed:
+                continue
+            rest = self._left[name]
+            following = [rest] if rest else list(self._waiting)[:1]
+            if not following or self._members[following[0][0]].is_fixed:
                 continue
             if _has_only_tests_left(running):
                 running.only_tests = True
-                self._left[name] = deque()
-                self._waiting.appendleft(group)
+                if rest:
+                    self._left[name] = deque()
+                    self._waiting.appendleft(rest)
 
     def _start_next(self, group: deque[str]) -> None:
         """Start the first config of a group."""

@@ -194,6 +194,30 @@ def test_a_config_starts_while_the_one_before_in_its_group_tests_its_packages(bu
     assert builds.notes()[:2] == ["start a", "start a2"]
 
 
+def test_a_config_of_another_group_starts_while_one_tests_its_packages(builds: Builds) -> None:
+    builds.plan("a", tests=True, until=["b"])  # would never end before it
+    builds.plan("b", tests=True, until=["c"])
+    builds.plan("c")
+    ends = builds.build(["a"], ["b"], ["c"], places=1)
+    assert builds.codes(ends) == {"a": 0, "b": 0, "c": 0}
+    notes = builds.notes()
+    assert notes.index("start b") < notes.index("end a")
+    assert notes.index("start c") < notes.index("end b")
+
+
+def test_a_place_of_tests_goes_to_one_config(builds: Builds) -> None:
+    """Several looks at the record of the same tests start no further config."""
+    builds.plan("a", tests=True, until=["go"])
+    builds.plan("b", until=["go"])
+    builds.plan("c")
+    looked = after(lambda: (builds.output / "b.pool").exists(), lambda: time.sleep(2.5))
+    ended = after(lambda: not looked.is_alive(), (builds.output / "go").touch)
+    builds.build(["a"], ["b"], ["c"], places=1)
+    ended.join()
+    assert builds.notes()[:2] == ["start a", "start b"]
+    assert builds.notes().index("start c") > builds.notes().index("end b")
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["", "of another run"])
 def test_a_config_has_only_tests_left_if_the_record_is_of_its_run(own: bool, tmp_path: Path) -> None:
     """Until a process has planned, its folder has the record of the run before."""
@@ -220,16 +244,18 @@ def test_jobs_are_shared_out_while_configs_are_built(builds: Builds, monkeypatch
     assert shared
 
 
+@pytest.mark.parametrize("is_one_group", [True, False])
 @pytest.mark.parametrize("names", [("a", "fixed"), ("fixed", "a")])
 def test_a_config_with_a_fixed_share_of_the_jobs_waits_for_the_end(
-    builds: Builds, names: tuple[str, str]
+    builds: Builds, names: tuple[str, str], is_one_group: bool
 ) -> None:
     first, second = names
     builds.plan(first, tests=True, until=["go"])
     builds.plan(second)
     looked = after(lambda: (builds.output / first / "state.json").exists(), lambda: time.sleep(2.0))
     ended = after(lambda: not looked.is_alive(), (builds.output / "go").touch)
-    ends = builds.build([first, second])
+    groups = [[first, second]] if is_one_group else [[first], [second]]
+    ends = builds.build(*groups, places=1)
     ended.join()
     assert builds.codes(ends) == {first: 0, second: 0}
     assert builds.notes() == [f"{what} {name}" for name in names for what in ("start", "end")]
@@ -238,7 +264,7 @@ def test_a_config_with_a_fixed_share_of_the_jobs_waits_for_the_end(
 def test_a_config_whose_tree_is_removed_in_a_moment_is_waited_for(builds: Builds) -> None:
     builds.plan("a", tests=True)
     builds.plan("a2")
-    builds.build(["a", "a2"], starts_early=False)
+    builds.build(["a", "a2"], places=1, starts_early=False)
     assert builds.notes() == ["start a", "end a", "start a2", "end a2"]
 
 

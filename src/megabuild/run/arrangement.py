@@ -29,7 +29,7 @@ class Arrangement:
     places: int  #: groups that are built at the same time
     jobs: int  #: compile jobs of all configs together
     heavy_jobs: int  #: how many of the jobs may compile heavy objects; 0 if no object is heavy
-    #: a group's next config starts while the packages of the one before are tested
+    #: a waiting config starts while the packages of another one are tested
     starts_early: bool = False
     reason: str = ""  #: why not all groups are built at the same time
 

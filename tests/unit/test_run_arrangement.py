@@ -76,6 +76,19 @@ def test_groups_run_side_by_side_with_the_jobs_of_one(tiny: Tiny) -> None:
     assert order.lines() == ["side by side, with 6 jobs together:", "  a, then b", "  c"]
 
 
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_the_longest_group_starts_first_beside_others(one_by_one: bool, tiny: Tiny) -> None:
+    """Else it would run alone at the end."""
+    hours = {"a": 5.0, "b": 2.0, "c": 4.0, "d": 3.5}
+    compilers = {"a": "13", "b": "14", "c": "15", "d": "15"}
+    plans = [outlook(tiny, name, compilers[name], hours=hours[name]) for name in hours]
+    order = arranged(*plans, one_by_one=one_by_one)
+    if one_by_one:
+        assert order.groups == [["a"], ["b"], ["c", "d"]], "as they were named"
+    else:
+        assert order.groups == [["c", "d"], ["a"], ["b"]]
+
+
 @pytest.mark.parametrize(
     ("figures", "choices", "places", "reason"),
     [

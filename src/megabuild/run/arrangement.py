@@ -86,9 +86,12 @@ def arrange(
     if one_by_one:
         limits.append(_Limit(places=1, reason="--one-by-one"))
     least = min(limits, key=lambda limit: limit.places)
+    places = max(1, least.places)
+    if places > 1:
+        groups = _longest_first(groups, planned)
     return Arrangement(
         groups=groups,
-        places=max(1, least.places),
+        places=places,
         jobs=jobs,
         heavy_jobs=_fewest_heavy_jobs(working),
         starts_early=not removes_trees,  # else the disk may be full of the tree that is removed in a moment
@@ -107,6 +110,12 @@ def _groups_of(outlooks: Sequence[Outlook]) -> Sequence[Sequence[str]]:
         else:
             compiling.append(config)
     return [*group_by_toolchain(compiling, {}), *alone]
+
+
+def _longest_first(groups: Sequence[Sequence[str]], planned: Sequence[Outlook]) -> Sequence[Sequence[str]]:
+    """Return the groups by their hours: a long one that starts last would run alone at the end."""
+    hours = {outlook.options.config.name: outlook.estimate.hours for outlook in planned}
+    return sorted(groups, key=lambda group: sum(hours[name] for name in group), reverse=True)
 
 
 def _fewest_heavy_jobs(working: Sequence[Outlook]) -> int:

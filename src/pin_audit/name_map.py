@@ -34,6 +34,7 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     follows: str = ""
     decided: str = ""
     tool: bool = False
+    cuda: bool = False
     numbers: int = 0
     scheme: dict[int, int] = {}
 

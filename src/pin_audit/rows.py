@@ -265,6 +265,8 @@ def is_floor(row: AuditRow, version: str) -> bool:
 def _holds(fact: Fact, build: Build, row: AuditRow) -> bool:
     if isinstance(fact, Requirement) and fact.is_of_nvidia and not _is_for_cuda(fact, build, row):
         return False
+    if isinstance(fact, Requirement) and row.entry.cuda and not _has_cuda(build, row):
+        return False
     if not fact.holds.matches(build):
         return False
     if not fact.holds.marker:
@@ -280,7 +282,11 @@ def _is_for_cuda(fact: Fact, build: Build, row: AuditRow) -> bool:
     version = row.wheel_cuda or _cuda_in_name(fact)
     if version:
         return version in (build.cuda, build.cuda.partition(".")[0])
-    # unknown: it is for every config with CUDA; a feedstock without such configs still compares it
+    return _has_cuda(build, row)
+
+
+def _has_cuda(build: Build, row: AuditRow) -> bool:
+    """Whether a config has CUDA; a feedstock without such configs still compares what these need."""
     return bool(build.cuda) or not any(other.cuda for other in row.builds)
 
 

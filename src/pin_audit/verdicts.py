@@ -120,10 +120,7 @@ def _problems(row: AuditRow, asked: Sequence[Constraint], named: Sequence[Constr
 def _problems_with_wheel(
     row: AuditRow, asked: Sequence[Constraint], hard: Sequence[Constraint]
 ) -> Iterator[Problem]:
-    if hard and not asked:
-        texts = _listed(need.spec.text for need in hard)
-        sentence = f"the wheel requires {texts}, the recipe does not"
-        yield Problem(verdict=Verdict(Status.MISSING, sentence, f"add {texts}"))
+    yield from _missing(asked, hard)
     for need in hard:
         if verdict := _wheel_against_conda_forge(row, need):
             yield Problem(verdict=verdict)
@@ -133,6 +130,18 @@ def _problems_with_wheel(
         for need in hard:
             if need.configs & request.configs and (verdict := _against_wheel(row, request, need)):
                 yield Problem(verdict=verdict, request=request, configs=request.configs)
+
+
+def _missing(asked: Sequence[Constraint], hard: Sequence[Constraint]) -> Iterator[Problem]:
+    """Yield the wheel's requirements for configs whose recipe has none."""
+    has_one = frozenset[str]().union(*(request.configs for request in asked))
+    lacking = [need for need in hard if not asked or need.configs - has_one]
+    if not lacking:
+        return
+    texts = _listed(need.spec.text for need in lacking)
+    configs = frozenset[str]().union(*(need.configs for need in lacking)) - has_one
+    sentence = f"the wheel requires {texts}, the recipe does not"
+    yield Problem(verdict=Verdict(Status.MISSING, sentence, f"add {texts}"), configs=configs)
 
 
 def _problems_with_known(row: AuditRow, request: Constraint, soft: Sequence[Constraint]) -> Iterator[Problem]:

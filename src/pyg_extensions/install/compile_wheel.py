@@ -183,7 +183,8 @@ class Builder:
             missing.append(f"cmake>={_CMAKE},<4")
         if not missing:
             return
-        arguments = ["--target", str(self.tools), "--upgrade", "--no-deps", *missing]
+        # Python compiles what a build imports; all modules of setuptools take as long as the rest of pip's work
+        arguments = ["--target", str(self.tools), "--upgrade", "--no-deps", "--no-compile", *missing]
         if only_try:
             arguments.insert(0, "--dry-run")
         problem = f"pip cannot install build tools ({', '.join(missing)})"

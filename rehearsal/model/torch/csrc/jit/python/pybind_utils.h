@@ -1,11 +1,14 @@
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/python_headers.h>
 
 #include <c10/macros/Export.h>
+#include <pybind11/pytypes.h>  // of a handle; a user of all of pybind11 takes four seconds to compile
 
 #include <optional>
 #include <string>
+
+namespace py = pybind11;
 
 namespace torch::jit {
 

@@ -119,6 +119,8 @@ def _command(name: str, selection: Selection, report: Path, count: int) -> list[
     command += ["--timeout-method=thread"]
     # tests of logging leave loggers on; pytest's own log handler would fail on their records in later tests
     command += ["-p", "no:logging", "-p", "no:cacheprovider", "-p", "no:warnings"]
+    # PyTorch's tests do not use anyio, whose plugin takes a quarter of each process's start
+    command += ["-p", "no:anyio"]
     if "::" in name:  # in this process, for debuggers; also a test that the selection skips
         command += ["-p", "no:xdist"]
     else:

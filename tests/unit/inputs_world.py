@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+import cmake
 from small_files import program, write
 
 from tree_inputs import compare, outputs, snapshot
@@ -88,6 +90,10 @@ ASKING = """\
 #define ASKED 0
 #endif
 """
+#: The program itself: a start of pip's, a Python script, takes longer than most of its work here.
+_CMAKE = os.path.join(cmake.CMAKE_BIN_DIR, "cmake")
+#: Folders of the machine's own files.
+_MACHINE = ("/usr/", "/lib", sys.prefix)
 OBJECTS = frozenset({"plain.c", "user.cpp", "asker.cpp", "maker.cpp", "say.cpp"})
 
 
@@ -98,7 +104,7 @@ class OnceHashed(Contents):
 
     def of(self, path: str) -> str:
         """Return the sha256 of a file, or ABSENT."""
-        if not path.startswith("/usr/"):
+        if not path.startswith(_MACHINE):
             return super().of(path)
         if path not in self._machine:
             self._machine[path] = super().of(path)
@@ -204,7 +210,7 @@ class World:
             of_cmake = [line for line in cache.read_text().splitlines() if line.startswith("CMAKE_")]
             write(cache, "\n".join([*of_cmake, ""]))
         prefix = [f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DCMAKE_INSTALL_PREFIX={self.tree / 'torch'}"]
-        self.run("cmake", "-G", "Ninja", "-S", str(self.tree), "-B", str(self.build), *prefix)
+        self.run(_CMAKE, "-G", "Ninja", "-S", str(self.tree), "-B", str(self.build), *prefix)
         write(self.build / CONFIGURED, "as in build_staging.sh\n")
 
     def begin(self) -> None:

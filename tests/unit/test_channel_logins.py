@@ -238,6 +238,17 @@ def test_rattlers_own_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> N
     assert "RATTLER_AUTH_FILE" not in os.environ
 
 
+def test_only_channels_without_logins_share_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NETRC", "/nowhere")
+    without = _separate(["https://host.example/x"])
+    shared = channel_logins.rattler_client(without)
+    assert channel_logins.rattler_client(without) is shared
+    for address in ("https://a:b@host.example/x", "https://host.example/t/tk/x"):
+        assert channel_logins.rattler_client(_separate([address])) is not shared
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    assert channel_logins.rattler_client(without) is not shared
+
+
 def test_an_environment_s_channels_are_asked_with_their_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 

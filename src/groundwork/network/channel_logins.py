@@ -6,6 +6,7 @@ address without them, and the credentials as a file in memory.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -127,10 +128,24 @@ def rattler_client(channels: Channels) -> Client:
         middlewares.append(MirrorMiddleware(mirrors))
     middlewares.append(AuthenticationMiddleware())
     content = credentials_file(channels, os.environ, tokens=False)
+    if not content and not mirrors:
+        return _client_without_logins(frozenset(os.environ.items()))
     if not content:
         return Client(middlewares)
     with _file_in_memory(content) as path, _replaced_variable(_FILE, path):
         return Client(middlewares)  # reads the file now
+
+
+@functools.lru_cache(maxsize=4)
+def _client_without_logins(environ: frozenset[tuple[str, str]]) -> Client:
+    """Return rattler's client with its own defaults, which reads all certificates: as long as a small solve.
+
+    ``environ``, this process's variables, is only the cache key.
+    """
+    from rattler import Client
+    from rattler.networking import AuthenticationMiddleware
+
+    return Client([AuthenticationMiddleware()])
 
 
 def credentials_file(channels: Channels, environ: Mapping[str, str], *, tokens: bool = True) -> str:

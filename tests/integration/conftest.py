@@ -28,6 +28,7 @@ _LONGEST = (
     "test_render_pyg", "test_render_table", "test_screens", "test_front_door",
     "test_nvcc_cache", "test_local_channel", "test_attack_tiny", "test_stored_work", "test_environments",
     "test_installed", "test_other_recipes", "test_folded_output", "test_install_pyg_model",
+    "test_tree_inputs", "test_kept_environments", "test_whole_run",
 )  # fmt: skip
 
 

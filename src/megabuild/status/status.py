@@ -101,6 +101,7 @@ class Status:
         self.keeps_file = False  #: a run with nothing to do leaves the record of the last run in its file
         self._folder = folder
         self._next = 0.0  # the time of the next publication
+        self._next_measure = 0.0
         self._is_published = False  # a run that waits for its lock must not replace another run's record
         self._expected = 0.0
         self._began = monotonic()
@@ -211,14 +212,21 @@ class Status:
             self._is_published = True
             now = self.record
             now.updated = time.time()
-            now.memory = tree_memory(os.getpid())
-            now.disk_free = disk_free(self._folder)
+            self._measure()
             left = self._expected - self.seconds
             now.seconds_left = left if left > 0 else None
             self._write()
             if not self.keeps_file:
                 self._history.tick(now.memory)
         self.watch()
+
+    def _measure(self) -> None:
+        """Measure memory and disk, at most once a second: each process of the run must be found."""
+        if monotonic() < self._next_measure:
+            return
+        self._next_measure = monotonic() + _SECONDS
+        self.record.memory = tree_memory(os.getpid())
+        self.record.disk_free = disk_free(self._folder)
 
     def beat(self) -> None:
         """Publish the record while the run waits for something; only after the run itself has begun to."""

@@ -239,10 +239,11 @@ def move(source: Path, target: Path) -> None:
         source.unlink()
 
 
-def remove(path: Path) -> None:
+def remove(path: Path) -> Path | None:
     """Remove a folder or file. A folder is renamed first: if killed halfway, it does not look complete.
 
     The new name ends with the former one, by which :func:`former_name` recognizes the rest of a killed removal.
+    Returns that rest, if this user may not remove all files in it; else None.
     """
     if path.is_dir() and not path.is_symlink():
         if former_name(path.name) is None:
@@ -251,6 +252,7 @@ def remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+    return path if os.path.lexists(path) else None
 
 
 def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:

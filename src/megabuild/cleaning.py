@@ -241,8 +241,8 @@ def remove(item: Item, cache: Path) -> str:
         if not _lock(item, cache, held):
             return "in use"
         reason = item.needed or _mount_below(item.path)
-        if not reason:
-            files.remove(item.path)
+        if not reason and (rest := files.remove(item.path)):
+            reason = f"removed in part; the rest is in {rest}, where some files cannot be removed"
         return reason
 
 

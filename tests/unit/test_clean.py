@@ -378,6 +378,29 @@ def test_the_command_lists_first_and_removes_with_apply(
     assert left(output, cache) == before
 
 
+def test_a_folder_that_is_removed_in_part_is_named_and_not_counted_as_removed(
+    output: Path, cache: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has files of another user, as of a container that ran as root."""
+    monkeypatch.setenv("MEGABUILD_CACHE", str(cache))
+    remove_all = shutil.rmtree
+
+    def remove_some(path: Path, *, ignore_errors: bool) -> None:
+        if not path.name.endswith("-tree"):
+            remove_all(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(files.shutil, "rmtree", remove_some)
+    octets = size_of(output / RUN / "out")
+    words = ["--kind", "tree", "--kind", "work", "--apply", "-o", str(output)]
+    (output / RUN / ".removed-0123abcd" / "rest").unlink()
+    (output / RUN / ".removed-0123abcd").rmdir()
+    done = call(invocation, "clean", RUN, *words)
+    (rest,) = (output / RUN).glob(".removed-*-tree")
+    tree = output / RUN / "tree"
+    assert f"kept {tree}: removed in part; the rest is in {rest}, where some files" in done.stdout
+    assert f"removed {size(octets)}\n" in done.stdout
+
+
 def test_files_that_stay_are_named_with_the_reason_and_not_counted_as_removed(
     output: Path, cache: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,15 +13,17 @@ from small_files import write
 from test_install_pyg import environment
 from tiny import Tiny, build_with, make_channel
 
+from groundwork import files
 from groundwork.errors import PreflightError
 from groundwork.shared_folder import refuse_foreign
+from megabuild.cleaning import size_of
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import work_record
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.preflight import check
-from megabuild.run.work_folders import separate_work
+from megabuild.run.work_folders import remove_work, separate_work
 from pyg_extensions.install.compile_wheel import Builder
 
 OTHER_USER = 65534
@@ -124,6 +126,23 @@ def test_a_build_on_the_host_runs_no_program_that_an_isolated_build_left(
     separate_work(tmp_path, now)
     assert [path.exists() for path in left] == [kept] * 3
     assert logs.exists()
+
+
+def test_work_that_cannot_be_removed_is_not_counted_as_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tree/a.o", "out/b"):
+        write(tmp_path / name, "x" * 100_000)
+    remove_all = shutil.rmtree
+
+    def remove_some(path: Path, *, ignore_errors: bool) -> None:
+        if not path.name.endswith("-tree"):
+            remove_all(path, ignore_errors=ignore_errors)
+
+    octets = size_of(tmp_path / "out")
+    monkeypatch.setattr(files.shutil, "rmtree", remove_some)
+    assert remove_work(tmp_path) == octets
+    assert not (tmp_path / "tree").exists(), "the rest has another name"
 
 
 def test_a_plan_says_that_a_build_on_the_host_drops_isolated_builds_work(tiny: Tiny) -> None:

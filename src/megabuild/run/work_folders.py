@@ -20,7 +20,8 @@ def remove_work(state: Path) -> int:
         for path in (folder / name for name in _WORK):
             if path.exists() and not path.is_symlink():
                 freed += size_of(path)
-                files.remove(path)
+                if rest := files.remove(path):
+                    freed -= size_of(rest)
     return freed
 
 

@@ -70,7 +70,8 @@ def write_crash(error: BaseException, folder: Path) -> MegabuildError:
     hint = f"report this bug, with the file {crash}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        crash.write_text(Mask(os.environ)(content), encoding="utf-8")
+        # a message may name a file whose name is no UTF-8
+        crash.write_text(Mask(os.environ)(content), encoding="utf-8", errors="backslashreplace")
     except OSError:
         hint = text
     return MegabuildError(f"unexpected {type(error).__name__}: {error}", hint)

@@ -267,6 +267,16 @@ def test_a_closed_pipe_is_not_a_crash(repository: Path, tmp_path: Path, talk: st
     assert (done.stderr, done.returncode) == (b"", PIPE_CLOSED)
 
 
+def test_a_crash_file_has_also_a_message_that_is_no_utf8(
+    invocation: Invocation, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of a bug with a file whose name is in Latin-1."""
+    assert outcome(raising(ZeroDivisionError(os.fsdecode(b"caf\xe9"))), invocation) == CRASHED
+    (crash,) = invocation.log_folder.glob("crash-*")
+    assert str(crash) in capsys.readouterr().err
+    assert "ZeroDivisionError: caf" in crash.read_text()
+
+
 def test_a_bug_leaves_a_crash_file_and_no_secret_leaves_the_process(
     invocation: Invocation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

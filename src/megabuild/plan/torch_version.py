@@ -180,5 +180,5 @@ def _is_empty(folder: Path) -> bool:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):  # an unreadable file is no missing one
         return ""

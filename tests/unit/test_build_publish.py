@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from package_files import rot
@@ -181,6 +182,21 @@ def test_each_damaged_package_is_removed_and_named(tmp_path: Path) -> None:
     problems = published.repair(channel, "linux-64")
     assert [problem.partition(":")[0] for problem in problems] == broken
     assert published.records(channel).keys() == found.keys() - set(broken)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_package_that_this_user_may_not_read_is_not_removed(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no damaged one: another user may have put it into the channel."""
+    channel, record = publish(tmp_path, "one")
+    path = channel / record.path
+    (channel / published.RECORDS).unlink()
+    refused = OSError(number, os.strerror(number), str(path))
+    monkeypatch.setattr(files, "open_regular", Mock(side_effect=refused))
+    with pytest.raises(IntegrityError, match=f"{path}: cannot be read"):
+        published.repair(channel, "linux-64")
+    assert path.exists()
 
 
 @pytest.mark.parametrize("damage", ["absent", "cut off", "of other packages"])

@@ -314,11 +314,15 @@ def test_a_run_in_progress_may_still_test_its_packages(tmp_path: Path) -> None:
     assert shown(result)["failed_tests"] == [AWAITED]
 
 
-def test_records_of_packages_that_cannot_be_read_are_told(ended: Path) -> None:
-    """A folder in place of the file: permissions do not stop root."""
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{", b'{"a": "\xff"}', b"[" * 100_000])
+def test_records_of_packages_that_cannot_be_read_are_told(content: bytes | None, ended: Path) -> None:
+    """A folder in place of the file: permissions do not stop root. Damaged records are no empty ones."""
     records = put_packages(ended.parent, ended.name, {})
     records.unlink()
-    records.mkdir()
+    if content is None:
+        records.mkdir()
+    else:
+        records.write_bytes(content)
     result = status_result([read_run_state(ended)], time.time())
     assert (result.exit_code, "records of packages cannot be read" in result.lines[2]) == (0, True)
     assert shown(result)["untested"] is None

@@ -121,7 +121,7 @@ def read_missing_tests(run: RunState) -> MissingTests | None:
     channel = run.folder.parent / "packages" / run.folder.name
     try:
         return find_missing_tests(channel, current_names(channel, run.record.packages))
-    except OSError:
+    except (OSError, IntegrityError):
         return None
 
 

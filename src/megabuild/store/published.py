@@ -79,8 +79,11 @@ def labels(names: Iterable[str]) -> str:
 
 
 def find_missing_tests(channel: Path, names: Iterable[str]) -> MissingTests:
-    """Return the tests that published packages have not passed; ``names`` are file names, also of other packages."""
-    published = records(channel)
+    """Return the tests that published packages have not passed; ``names`` are file names, also of other packages.
+
+    Raises OSError, IntegrityError: The records cannot be read, or are damaged.
+    """
+    published = _read_records(channel)
     untested: list[str] = []
     failed: dict[str, None] = {}
     for name in names:
@@ -130,9 +133,20 @@ def records(channel: Path) -> dict[str, PublishedPackage]:
     Raises OSError: The records exist, but cannot be read.
     """
     try:
-        published = _PUBLISHED.decode(files.read_text(channel / RECORDS))
-    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _read_records(channel)
+    except IntegrityError:
         return {}
+
+
+def _read_records(channel: Path) -> dict[str, PublishedPackage]:
+    """Do as :func:`records`, but raise IntegrityError if the records are damaged."""
+    path = channel / RECORDS
+    try:
+        published = _PUBLISHED.decode(files.read_text(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise IntegrityError(f"{path} is damaged", f"build {channel.name} again to replace it") from error
     inside = {}
     for name, record in published.items():
         if channel_folder.is_package(record.path) and record.path.endswith(f"/{name}"):
@@ -249,8 +263,6 @@ def repair(channel: Path, platform: str) -> list[str]:
     Reads every package: gigabytes in seconds, while building on a damaged one would cost hours. The caller holds the
     config's lock.
     """
-    from megabuild.engine import archive  # imported late: reading records needs none of it
-
     if not channel.is_dir():
         return []
     published = records(channel)
@@ -259,7 +271,7 @@ def repair(channel: Path, platform: str) -> list[str]:
         problems.append(f"{name}: damaged since it was published, removed from the channel")
     # left by a killed run, or its record is lost: the index can only contain an undamaged file
     for path in list(channel_folder.package_files(channel)):
-        if path.name not in published and not archive.is_readable(path):
+        if path.name not in published and _is_damaged(path):
             path.unlink()
             problems.append(f"{path.name}: damaged and without a record, removed from the channel")
     if not _is_indexed(channel, published):
@@ -267,6 +279,19 @@ def repair(channel: Path, platform: str) -> list[str]:
         if not problems:
             problems.append(f"{channel}: its index was damaged and has been rebuilt")
     return problems
+
+
+def _is_damaged(path: Path) -> bool:
+    """Return whether a package file is damaged. Raises IntegrityError: This user may not read the file."""
+    from megabuild.engine import archive  # imported late: reading records needs none of it
+
+    try:
+        archive.read(path)
+    except IntegrityError as error:
+        if isinstance(error.__cause__, PermissionError):
+            raise
+        return True
+    return False
 
 
 def _is_indexed(channel: Path, published: Mapping[str, PublishedPackage]) -> bool:

@@ -53,7 +53,9 @@ def test_a_staging_without_its_metadata_goes_and_a_whole_one_stays(out: Path) ->
     assert not output_folder.staging_caches(out)
 
 
-@pytest.mark.parametrize("damage", ["never sealed", "damaged seals", "link"])
+@pytest.mark.parametrize(
+    "damage", ["never sealed", "link", '{"staging_1', '"staging_1"', '{"staging_1": 1}', "1"]
+)
 def test_a_staging_that_was_not_flushed_goes(out: Path, damage: str) -> None:
     staging = out / "build_cache" / "staging_1"
 
@@ -68,8 +70,8 @@ def test_a_staging_that_was_not_flushed_goes(out: Path, damage: str) -> None:
     if damage == "link":  # of a build's, to have all of the machine looked at
         (staging / "prefix").rename(out / "moved")
         (staging / "prefix").symlink_to(out / "moved")
-    elif damage == "damaged seals":
-        (out.parent / "stagings.json").write_text('{"staging_1')
+    elif damage != "never sealed":
+        (out.parent / "stagings.json").write_text(damage)
     assert output_folder.staging_caches(out) == []
     output_folder.heal(out)
     assert not staging.exists()
@@ -194,6 +196,28 @@ def test_a_run_begins_with_an_index_of_whole_packages_alone(tmp_path: Path) -> N
     assert not torn.exists()
     assert not unfinished.exists()
     assert {path.name for path in tmp_path.iterdir()} == {"out", "packages", "stagings.json"}
+
+
+@pytest.mark.parametrize("damage", ["damaged", "b.conda", "\xff f"])
+def test_after_damage_of_their_record_packages_are_made_again(damage: str, tmp_path: Path) -> None:
+    """The lines before the damage may be of another run than those behind it."""
+    made = make_package(tmp_path / "out/linux-64", "a", "1", "0")
+    (tmp_path / "out" / output_folder.INPUTS).write_bytes(f"{made.name} f\n{damage}\n".encode("latin-1"))
+    inputs = {made.name: "f"}
+    assert output_folder.prepare_output(tmp_path, inputs=inputs, published=[], platform="linux-64") == []
+    assert not made.exists()
+
+
+def test_a_staging_of_another_machine_is_flushed_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[bool] = []
+    out = tmp_path / "out"
+    write(tmp_path / "fetched/staging_1/metadata.json", "{}")
+    monkeypatch.setattr(os, "sync", lambda: flushed.append((out / "build_cache/staging_1").is_dir()))
+    output_folder.take_stagings(tmp_path / "fetched", out)
+    assert flushed == [True]
+    assert output_folder.staging_caches(out) == [out / "build_cache/staging_1"]
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,13 @@ def test_a_cross_build_s_host_environment_is_not_for_the_processor_of_this_machi
 
 
 @pytest.mark.parametrize(
-    "kind", ["link", "pipe", "[]", "{}", "no JSON", '{"ok": 1, "kind": 1, "message": 1, "passed": 1}']
-)
+    "kind",
+    [
+        "link", "pipe", "[]", "{}", "no JSON", '{"ok": 1, "kind": 1, "message": 1, "passed": 1}',
+        '{"ok": true, "kind": "", "message": "\xff"}', '{"x": ' + "[" * 100_000,
+    ],
+    ids=lambda kind: kind[:50],
+)  # fmt: skip
 def test_what_no_worker_writes_is_not_believed(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "outcome.json"
     for code in (-9, 0, 1):
@@ -102,7 +107,7 @@ def test_what_no_worker_writes_is_not_believed(tmp_path: Path, kind: str) -> Non
     elif kind == "pipe":
         os.mkfifo(path)
     else:
-        path.write_text(kind)
+        path.write_bytes(kind.encode("latin-1"))
     with pytest.raises(IntegrityError):
         Outcome.read(path, 0)
 

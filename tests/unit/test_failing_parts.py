@@ -622,6 +622,33 @@ def test_a_full_disk_is_no_fault_of_a_wheel(
         wheel_contents.Contents(Configured(), tmp_path).of(file)
 
 
+def test_a_wheel_that_an_index_lists_and_does_not_have_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another index may have it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise NotFound("https://i/a-1.whl: not found", status=404)
+
+    monkeypatch.setattr(Client, "get", refuse)
+    file = cast(Any, SimpleNamespace(name="a-1.whl", url="https://i/a-1.whl", sha256="1" * 64))
+    with pytest.raises(NotFound, match=r"a-1\.whl: listed by pip's index, but https:") as caught:
+        wheel_contents.Contents(Configured(), tmp_path).of(file)
+    assert caught.value.status == 404
+
+
+@pytest.mark.parametrize(
+    "answered", ["", "bytes 1-5/9", "bytes 0-4/9", "bytes 0-2/9", "bytes 0-3/*", "items 0-3/9"], ids=str
+)
+def test_another_part_of_a_wheel_than_the_asked_one_is_an_error(
+    answered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = {"content-range": answered}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: SimpleNamespace(headers=headers, body=b"abcd"))
+    with pytest.raises(NetworkError, match="invalid response to a range request"):
+        wheel_contents.RemoteFile(Client(), "https://i/a-1.whl")
+
+
 @pytest.mark.parametrize(
     ("error", "answer"),
     [

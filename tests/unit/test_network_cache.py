@@ -14,6 +14,7 @@ from audit_site import services
 
 from groundwork.errors import AuditError
 from groundwork.keys import Key
+from groundwork.network import cache as network_cache
 from groundwork.network.cache import Cache, Entry
 from groundwork.network.client import NetworkError
 
@@ -71,6 +72,17 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, spoil: object) -> None:
     assert kept(cache, "key") is None
     keep(cache, "key", b"data")
     assert kept(cache, "key") == b"data"
+
+
+def test_an_entry_of_a_clock_that_was_set_back_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would count as new for years."""
+    given = Cache(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(network_cache, "now", lambda: "2999-01-01T00:00:00Z")
+        keep(given, "key", b"old")
+    assert given.cached(Question(name="key"), 60.0, lambda: b"new").data == b"new"
 
 
 def test_answers_of_two_kinds_have_an_entry_each(tmp_path: Path) -> None:

@@ -114,6 +114,29 @@ def test_offline_sends_no_request() -> None:
         assert not site.asked
 
 
+@pytest.mark.parametrize(
+    "netrc", [None, b"machine\n", b"no machine", b"machine a login \xff password b\n"], ids=str
+)
+def test_a_netrc_that_cannot_be_read_stops_no_request(
+    netrc: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").mkdir() if netrc is None else (tmp_path / "netrc").write_bytes(netrc)
+    with serving({"/": b"page"}) as site:
+        assert Client(timeouts=PATIENT).get(f"{site.url}/").body == b"page"
+
+
+def test_all_requests_of_a_client_end_in_its_time() -> None:
+    with serving({"/": hang}) as site:
+        with pytest.raises(NetworkError, match="no time left"):
+            Client(seconds=0.0, timeouts=PATIENT).get(f"{site.url}/")
+        assert not site.asked
+        start = time.monotonic()
+        with pytest.raises(NetworkError, match="no answer in time"):
+            Client(seconds=0.2, timeouts=PATIENT).get(f"{site.url}/")
+        assert time.monotonic() - start < PATIENT.total / 2
+
+
 def test_credentials_are_sent_and_never_shown(tmp_path: Path) -> None:
     told: list[str] = []
     with serving({"/page": b"x", "/bad": lambda handler: handler.reply(401, b"")}) as site:
@@ -201,6 +224,16 @@ def test_pip_s_own_index_is_the_one_that_pip_names_unless_another_is_configured(
     answers = {"config": listed, "download": help_text}
     monkeypatch.setattr(pip_settings, "ask", lambda pip, environ, command, *_: answers[command])
     assert index.configured().indexes == indexes
+
+
+def test_a_pip_without_a_default_index_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ASKED_FOR", "no default")  # answers are kept by environment
+    answers = {"config": "", "download": "  -i, --index-url <url>  Base URL"}
+    monkeypatch.setattr(pip_settings, "ask", lambda pip, environ, command, *_: answers[command])
+    with pytest.raises(ProviderError, match="does not name its default index"):
+        index.configured()
 
 
 def test_a_pip_that_does_not_answer_is_an_error_and_no_missing_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,11 +154,15 @@ def test_without_a_sound_record_a_changed_package_recompiles(
             {**RECORDED, "packages": [*RECORDED["packages"], {"source": "host", "name": "a", "role": "source"}]}
         ),
         json.dumps({**RECORDED, "packages": [{"source": "host", "name": "", "role": "objects"}]}),
+        json.dumps({**RECORDED, "packages": [{"source": "host", "name": "odd", "role": "objects"}]}).replace(
+            "odd", "\xff"
+        ),
+        json.dumps({**RECORDED, "more": "deep"}).replace('"deep"', "[" * 100_000),
         json.dumps({**RECORDED, "packages": [{"source": "else", "name": "a", "role": "objects"}]}),
     ],
 )  # fmt: skip
 def test_a_record_that_a_build_has_damaged_is_none(text: str, tmp_path: Path) -> None:
-    write(tmp_path / RECORD, text)
+    write(tmp_path / RECORD, text.encode("latin-1"))
     assert read_inputs(tmp_path) is None
 
 

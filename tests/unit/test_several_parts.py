@@ -37,7 +37,7 @@ from groundwork.errors import (
     VerdictError,
 )
 from groundwork.network import index
-from groundwork.network.client import NetworkError
+from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import Configured
 from groundwork.network.resolver import NoFittingWheels
 from megabuild import upload as uploading
@@ -520,6 +520,27 @@ def test_a_wheel_is_known_to_be_missing_only_if_every_question_was_answered(
     found = torch_wheels._find_lock(config, cast(Any, None), tmp_path, None)
     assert isinstance(found, torch_wheels.NoWheel)
     assert found.is_known == all(answered)
+
+
+@pytest.mark.parametrize("without", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)
+def test_an_index_without_the_project_is_no_trouble(
+    without: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"https://i{number}" for number in range(3)]
+
+    def listed(address: str, _: object) -> list[Any]:
+        if names.index(address.removesuffix("/a/")) in without:
+            raise NotFound(f"{address}: not found")
+        return [SimpleNamespace(project="a", name="a-1.whl", sha256="", url=f"{address}a-1.whl")]
+
+    monkeypatch.setattr(index, "listed", listed)
+    where = Configured(indexes=tuple(names))
+    if len(without) < 3:
+        found, troubles = index.offered("a", where, cast(Any, None))
+        assert (len(found), troubles) == (3 - len(without), ())
+    else:
+        with pytest.raises(NotFound, match="not found on any index"):
+            index.offered("a", where, cast(Any, None))
 
 
 @pytest.mark.parametrize("silent", [(0,), (1,), (0, 1), (0, 2), (0, 1, 2)], ids=str)

@@ -218,7 +218,7 @@ def _netrc() -> httpx.Auth | None:
 
     try:
         return httpx.NetRCAuth(os.environ.get("NETRC") or None)
-    except (OSError, NetrcParseError):  # no netrc file, or an unreadable one
+    except (OSError, NetrcParseError, UnicodeDecodeError):  # no netrc file, or an unreadable one
         return None
 
 

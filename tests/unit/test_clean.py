@@ -373,7 +373,7 @@ def test_the_command_lists_first_and_removes_with_apply(
     assert "removed" in ask(RUN, "--kind", "tree", "--apply")
     assert not (output / RUN / "tree").exists()
     before = left(output, cache)
-    for words, code in ((["--apply"], 2), (["--kind", "x", "--apply"], 2), (["osx"], 3)):
+    for words, code in ((["--apply"], 2), (["--kind", "x", "--apply"], 2), (["osx"], 3), ([RUN, "osx"], 3)):
         assert call(invocation, "clean", *words, "-o", str(output)).exit_code == code
     assert left(output, cache) == before
 
@@ -415,4 +415,10 @@ def test_files_that_stay_are_named_with_the_reason_and_not_counted_as_removed(
     assert tree.exists()
     assert [path.name for path in (cache / "objects").iterdir()] == ["own"]
     assert f"kept {tree} and 1 more: in use" in done.stdout
+    published.note_channels(output / "packages" / RUN, [Channel.of_folder(cache / "channel/channels" / KEY)])
+    words[3] = "channels"
+    with files.FileLock(output / RUN / "lock"):
+        shown = call(invocation, "clean", *words).stdout
+    reasons = re.findall(r"(?m)^kept .*: (.*)", shown)
+    assert sorted(reasons) == ["in use", f"needed to install the packages of {RUN}"]
     assert f"removed {size(octets)}\n" in done.stdout

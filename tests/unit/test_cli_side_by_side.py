@@ -405,6 +405,7 @@ member.main()
     [
         ("return Result(lines=[])", 0),
         ("return Result(lines=[], exit_code=7)", 7),
+        ("import os; os.write(1, b'a line of a library\\n'); return Result(lines=[])", 0),
         ("raise OutOfSpaceError('full', 'free some')", 12),
         ("raise KeyboardInterrupt", 130),
         ("1 / 0", os.EX_SOFTWARE),

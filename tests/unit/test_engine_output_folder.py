@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -14,8 +15,17 @@ from small_files import write
 from tiny import make_channel, make_package
 
 from groundwork import channel_folder, files
-from groundwork.errors import IntegrityError
+from groundwork.errors import IntegrityError, PreflightError
 from megabuild.engine import archive, output_folder
+
+
+def raising(error: BaseException) -> Callable[..., object]:
+    """Return a function that fails."""
+
+    def fail(*_: object, **__: object) -> object:
+        raise error
+
+    return fail
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +163,16 @@ def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhe
     assert output_folder.staging_caches(out) == []
     output_folder.heal(out)
     assert not metadata.parent.exists()
+
+
+def test_without_memory_a_package_is_not_damaged(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be deleted."""
+    monkeypatch.setattr(archive.files, "open_regular", raising(MemoryError()))
+    with pytest.raises(MemoryError):
+        archive.read(out / "linux-64" / "torch-1-0.conda")
+    monkeypatch.setattr(archive.files, "open_regular", raising(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(PreflightError, match="Input/output error"):
+        archive.read(out / "linux-64" / "torch-1-0.conda")
 
 
 def test_an_archive_that_is_a_pipe_or_a_link_is_not_read(out: Path, tmp_path: Path) -> None:

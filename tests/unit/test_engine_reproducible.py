@@ -115,6 +115,32 @@ def test_a_kill_in_the_middle_leaves_the_package_as_it_was(
     assert not list(made.parent.glob(".tmp*"))
 
 
+@pytest.mark.parametrize("reads", [0, 1])
+def test_a_copy_ends_when_the_run_does(reads: int, tmp_path: Path) -> None:
+    made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
+    target = tmp_path / "finished" / made.name
+    counted: list[int] = []
+
+    def halt() -> None:
+        counted.append(1)
+        if len(counted) > reads:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproducible.normalise(made, target, DATE, level=1, halt=halt)
+    assert not list(target.parent.iterdir())
+
+
+def test_a_package_that_cannot_be_read_is_named_with_a_remedy(tmp_path: Path) -> None:
+    made = package(tmp_path / "one", modified=1_600_000_000, depends=[])
+    content = made.read_bytes()
+    for cut in (0, 30, len(content) // 2, len(content) - 5):
+        made.write_bytes(content[:cut])
+        with pytest.raises(IntegrityError, match=made.name) as caught:
+            reproducible.normalise(made, tmp_path / "finished" / made.name, DATE, level=1)
+        assert caught.value.remedy == "delete this package and run again"
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 @pytest.mark.parametrize("local", [True, False])
 def test_a_package_asks_for_the_glibc_that_its_symbols_need(tmp_path: Path, local: bool) -> None:

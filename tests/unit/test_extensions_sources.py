@@ -194,6 +194,24 @@ def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder
     assert compiled == {"pytorch_scatter", "pytorch_sparse"}
 
 
+def test_a_plan_has_the_note_of_each_wanted_extension_once(repository: Path, folder: Path) -> None:
+    options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=folder, cache=folder)
+    notes = {
+        "pytorch_scatter": "first",
+        "pytorch_sparse": "second",
+        "pytorch_cluster": "first",
+        "pyg_lib": "other",
+    }
+    planner = ExtensionPlanner(
+        options=options,
+        reason="",
+        wanted=("pytorch_scatter", "pytorch_sparse", "pytorch_cluster"),
+        recipes={},
+        sources=sources.Sources(notes=notes),
+    )
+    assert planner.notes == ("first", "second")
+
+
 @pytest.mark.parametrize("unsolvable", ["torch_scatter", "torch_sparse"])
 def test_an_extension_that_cannot_be_installed_is_not_compiled(
     unsolvable: str, repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch

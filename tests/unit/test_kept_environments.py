@@ -720,6 +720,15 @@ def test_a_run_with_kept_packages_is_unfinished_for_all_pythons_that_it_and_the_
     assert environment_record.read(tmp_path) == structs.replace(EMPTY, is_complete=False, pythons=expected)
 
 
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"pythons": ["\xff"]}', b'{"x": ' + b"[" * 100_000], ids=range(5)
+)
+def test_a_damaged_record_is_not_a_missing_one(damage: bytes, tmp_path: Path) -> None:
+    write(tmp_path / environment_record.NAME, damage)
+    with pytest.raises(IntegrityError, match="damaged, or of another version"):
+        environment_record.read(tmp_path)
+
+
 def test_a_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()

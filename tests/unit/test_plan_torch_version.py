@@ -176,7 +176,9 @@ def test_missing_submodules_are_named_where_the_build_needs_them(ask: Ask, tree:
     assert read_release(ask("2.15.2", source=tree, rehearse=True), silent).source == tree
 
 
-@pytest.mark.parametrize("name", ["version.txt", ".gitmodules", "pyproject.toml", ".ci/docker/triton_version.txt"])
+@pytest.mark.parametrize(
+    "name", ["version.txt", ".gitmodules", "pyproject.toml", ".ci/docker/triton_version.txt"]
+)
 def test_a_file_of_the_source_that_cannot_be_read_is_no_missing_one(name: str, ask: Ask, tree: Path) -> None:
     """A folder in place of the file: permissions do not stop root."""
     (tree / name).unlink()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_files import program, shared_library, write
@@ -155,6 +157,72 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
         assert root.make(tmp_path, lambda _: None).path == entry / "root"
     assert [call for call in calls if call.startswith("open") and call.endswith("/root/file")]
     assert unflushed(calls, entry.name) - {"lock"} == set()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_root_takes_the_place_of_unfinished_ones_when_it_is_whole(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = tmp_path / "0123"
+    former = write(entry / "root/former")
+    write(tmp_path / "tmp-of-a-killed-run/root/file")
+
+    def debootstrap(folder: Path, *_: object, **__: object) -> None:
+        assert [path.name for path in tmp_path.glob("tmp-*")] == [folder.name]
+        assert former.exists()
+        write(folder / "root/file")
+        if fails:
+            raise ProviderError("no mirror answers")
+
+    monkeypatch.setattr(
+        root, "root_inputs", lambda **_: SimpleNamespace(folder=lambda _: entry, mirrors=[], packages=[])
+    )
+    monkeypatch.setattr(root, "install_command", str)
+    monkeypatch.setattr(root, "_debootstrap", debootstrap)
+    monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
+    with pytest.raises(ProviderError, match="no mirror") if fails else nullcontext():
+        root.make(tmp_path, lambda _: None)
+    assert {path.name for path in tmp_path.iterdir()} == {"0123", "lock"}
+    assert former.exists() == fails
+
+
+def test_a_root_that_another_process_has_just_made_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr(root, "install_command", str)
+    made = DebianRoot(path=tmp_path, fingerprint="f", release="13")
+    answers = [None, made]
+    monkeypatch.setattr(root, "_read", lambda *_: answers.pop(0))
+    assert root.make(tmp_path, lambda _: None) == made
+
+
+def test_a_linker_script_next_to_libraries_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = write(tmp_path / "libc.so", "/* GNU ld script */\nGROUP ( libc.so.6 )")
+    monkeypatch.setattr(libraries, "run", lambda *_, **__: "libc6-dev\tamd64\t2.41\toptional\t\n")
+    monkeypatch.setattr(libraries, "_owners", lambda *_: {script: "libc6-dev"})
+    contents = libraries.read(DebianRoot(path=tmp_path, fingerprint="", release="13"))
+    assert (list(contents.installed), contents.available) == (["libc6-dev"], {})
+
+
+def test_a_root_without_a_library_that_a_package_is_made_of_is_an_error(tmp_path: Path) -> None:
+    debian = DebianRoot(path=tmp_path, fingerprint="", release="13")
+    write(debian.source / "debian/control", "Build-Depends: libone-dev,\n\n")
+    other = {"libother.so.1": libraries.LibraryFile(tmp_path / "libother.so.1", "libother1")}
+    contents = libraries.Libraries(available=other, needed={"libother.so.1": set()}, installed={})
+    with pytest.raises(ProviderError, match="no run-time libraries of PyTorch"):
+        libraries.select(debian, contents)
+    describer = cuda._Describer(
+        root=debian, contents=contents, conda_of={"libother.so.1": "libother"}, common=frozenset(), cuda="12.4",
+        platform="linux-64",
+    )  # fmt: skip
+    with pytest.raises(ProviderError, match="no library of libone1, libtwo1"):
+        describer.runtime("libone", ["libone1", "libtwo1"])
+    with pytest.raises(ProviderError, match="no library of libone1"):
+        describer.runtime("libone", ["libone1"])
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import struct
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -307,3 +308,16 @@ def test_the_output_and_the_time_of_a_guarded_program_are_the_caller_s() -> None
     assert run(both, what="x", guarded=True) == "out\nerr\n"
     with pytest.raises(ProviderError, match="timed out after 1 s"):
         run(["sleep", "600"], what="x", timeout=1, guarded=True)
+
+
+def test_a_guarded_program_ends_with_the_command_that_ctrl_c_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[str]] = []
+
+    def communicate(self: subprocess.Popen[str], **_: object) -> None:
+        started.append(self)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    with pytest.raises(KeyboardInterrupt):
+        run(["sleep", "600"], what="x", guarded=True)
+    assert started[0].returncode is not None

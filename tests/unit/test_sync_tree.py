@@ -183,6 +183,17 @@ def test_a_killed_sync_leaves_no_file_to_a_run_with_fewer_sources(half_synced: P
         assert sorted(entries(folder / "tree")) == ["made.o", "same.h"]
 
 
+def test_a_former_source_is_not_removed_through_a_link(tmp_path: Path) -> None:
+    """A build may replace a folder of sources by a link to its own."""
+    source = write(tmp_path / "source/folder/a.h").parents[1]
+    sync_tree.sync(source, tmp_path / "tree")
+    (tmp_path / "tree/folder").rename(tmp_path / "moved")
+    (tmp_path / "tree/folder").symlink_to(tmp_path / "moved")
+    (source / "folder/a.h").unlink()
+    sync_tree.sync(source, tmp_path / "tree")
+    assert (tmp_path / "moved/a.h").exists()
+
+
 def test_without_a_folder_of_sources_the_tree_keeps_its_own(tmp_path: Path) -> None:
     source = write(tmp_path / "source/a.h").parent
     sync_tree.sync(source, tmp_path / "tree")

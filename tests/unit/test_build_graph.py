@@ -106,6 +106,24 @@ class Run:
         return sorted(notes, key=self.notes.index) == list(notes)
 
 
+def test_a_task_that_nothing_has_stopped_is_not_lost() -> None:
+    run = Run()
+    run.add("a", errors=[Stopped("a")])
+    with pytest.raises(Stopped):
+        run.go()
+
+
+def test_a_package_that_cannot_be_published_is_the_error_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the failed test of another one, after which the task would be tried again."""
+    run = Run()
+    error = BuildError("the test of another one failed")
+    monkeypatch.setattr(Fake, "run", lambda *_: TaskResult(seconds={}, archives=[], error=error))
+    run.add("a")
+    run.publishing = IntegrityError("two packages have share/a")
+    run.go()
+    assert run.failed == {"a": run.publishing}
+
+
 def test_the_longest_goes_first_and_no_more_run_than_there_are_jobs() -> None:
     run = Run(jobs=1)
     run.add("cluster", cpu_seconds=340)

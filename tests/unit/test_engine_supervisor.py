@@ -76,6 +76,12 @@ def test_what_a_killed_run_left_is_stopped_before_the_worker_starts(
         stopping, job("short"), on_line=lambda _: seen.append(capsys.readouterr().out), on_tick=lambda: None
     )
     assert seen[0] == f"{place.name}\n"
+    assert capsys.readouterr().out == f"{place.name}\n", "and again at its end"
+
+
+def test_other_users_cannot_read_the_variables_of_a_job(place: Place) -> None:
+    run_worker(place, job("short"), on_line=print, on_tick=lambda: None)
+    assert (place.state / "job.json").stat().st_mode & 0o777 == 0o600
 
 
 class Refusing(Host):

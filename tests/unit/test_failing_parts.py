@@ -21,6 +21,7 @@ from typing import Any, cast
 
 import psutil
 import pytest
+from calling import call
 from small_files import program, shared_library, write
 from test_run_places import started
 from test_run_places import tiny as tiny
@@ -30,6 +31,7 @@ import check_staged
 import install_libtorch
 import share_libtorch
 import verify_package
+from command_line.run_command import Invocation
 from gpu_tools.slim import users
 from gpu_tools.slim.manifest import TouchedFile, read_manifest
 from gpu_tools.verify import gpu, gpu_probe
@@ -52,6 +54,7 @@ from groundwork.network import wheel_contents
 from groundwork.network.cache import Cache
 from groundwork.network.client import Client, NetworkError, NotFound
 from groundwork.network.index import Configured
+from megabuild import environments
 from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
@@ -64,10 +67,11 @@ from megabuild.providers import command
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
-from megabuild.run import preflight, session, store_transfer
+from megabuild.run import attempt, preflight, session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
+from megabuild.run.sandbox_paths import make_place
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import Summary
 from megabuild.status import record as run_record
@@ -123,6 +127,34 @@ def test_a_library_that_ends_its_process_is_not_loadable(body: str, fits: bool, 
     head = "#include <signal.h>\n#include <unistd.h>\nvoid missing(void);\n"
     source = f"{head}__attribute__((constructor)) void start(void) {{ {body} }}"
     assert check_staged.is_loadable(shared_library(tmp_path / "lib.so", source)) == fits
+
+
+def test_what_a_script_prints_last_is_logged_and_shown(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last look at its log and the end of the worker, and without a line break."""
+    failed = Outcome(ok=False, kind=OutcomeKind.BUILD, message="Script failed with status 1")
+    with started(tiny, Host()) as run:
+        item = run.plan.items[0]
+
+        def work(*_: object, on_tick: Callable[[], None], **__: object) -> Outcome:
+            folder = run.plan.options.state / "out/bld/rattler-build_x_1/work"
+            name = (
+                f"export PKG_NAME={item.package.name}\nexport PKG_BUILD_STRING={item.package.build_string}\n"
+            )
+            write(folder / "build_env.sh", name)
+            log = write(folder / "conda_build.log", "first\n")
+            on_tick()
+            log.write_text("first\nerror: the last words")
+            return failed
+
+        monkeypatch.setattr(attempt, "run_worker", work)
+        tried = Attempt(run, "x", run.plan.options.state, jobs=1, stop=threading.Event())
+        place = make_place(tried, recipe=run.plan.options.recipe, channels=())
+        outcome = tried.follow(place, cast(Any, None))
+        error = tried.explain(outcome, place, aside=place.state, broken=())
+        logged = run.log.path.read_text()
+    assert "error: the last words" in logged
+    assert "error: the last words" in f"{error.message} {error.remedy}"
+    assert error.packages == {item.package.file_name}, "the package whose script failed"
 
 
 def test_a_build_without_all_of_its_packages_has_failed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -533,6 +565,19 @@ def test_a_machine_that_cannot_run_one_compiler_is_refused(
     estimate = SimpleNamespace(memory_per_job=4e9, jobs=jobs)
     with nullcontext() if gigabytes > 4 else pytest.raises(OutOfMemoryError):
         preflight._check_memory(cast(Any, estimate))
+
+
+@pytest.mark.parametrize("content", ["file", None])
+def test_an_environment_is_not_solved_for_a_folder_that_is_not_empty(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Solving takes minutes, with downloads."""
+    folder = tmp_path / "env"
+    write(folder if content is None else folder / content)
+    monkeypatch.setattr(environments, "find_channel", lambda *_: tmp_path)
+    monkeypatch.setattr(environments, "solve", lambda *_, **__: pytest.fail("was solved"))
+    done = call(Invocation(log_folder=tmp_path), "env", "create", str(folder), "pytorch", "--from", "x")
+    assert (done.exit_code, "not an empty folder" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("mounted", ["root/proc", "root", ""])

@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
@@ -137,14 +138,35 @@ def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> No
         assert list(target.parent.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[1]", b'{"a": "\xff"}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"[1]", b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000],
+    ids=lambda one: str(one)[:20],
+)
 def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, content: bytes | None) -> None:
-    path, decoder = tmp_path / "record.json", msgspec.json.Decoder(dict[str, str])
+    path, decoder = tmp_path / "record.json", msgspec.json.Decoder(dict[str, Any])
     if content is not None:
         path.write_bytes(content)
     assert files.read_record(path, decoder) is None
     path.write_text('{"a": "b"}')
     assert files.read_record(path, decoder) == {"a": "b"}
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOENT])
+def test_a_file_that_cannot_be_read_is_not_taken_for_unchanged(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "file", "content")
+    digest = files.sha256(path)
+
+    def refuse(*_: object, **__: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files, "sha256", refuse)
+    assert not files.intact(path, digest=digest, size=len("content"), when=0)
+    assert not files.verified(path, digest)
+    monkeypatch.setattr(files, "open_regular", refuse)
+    assert files.read_untrusted(path) is None
 
 
 def test_a_second_user_of_a_lock_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:

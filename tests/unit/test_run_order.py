@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from small_files import write
 from test_run_places import started
 from test_run_places import tiny as tiny
-from tiny import Tiny, make_package
+from tiny import Tiny, kept_sentences, make_package
 
 from groundwork import channel_folder, files, in_use
 from groundwork.error_patterns import ErrorKind
@@ -116,6 +117,24 @@ def test_after_the_deadline_nothing_is_uploaded_whatever_failed_before(
     run = SimpleNamespace(_build=build, _plan=plan, status=None, _progress=SimpleNamespace(is_done=False))
     with pytest.raises(BuildError):
         Driver.go(cast(Any, run))
+
+
+@pytest.mark.parametrize("left", [None, 60.0])
+def test_what_a_failed_run_has_finished_is_uploaded_while_there_is_time(
+    left: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def build() -> None:
+        raise BuildError("x")
+
+    monkeypatch.setattr(store_transfer, "put", lambda *_: done.append("upload"))
+    deadline = None if left is None else SimpleNamespace(left=left)
+    plan = SimpleNamespace(options=SimpleNamespace(deadline=deadline))
+    run = SimpleNamespace(_build=build, _plan=plan, status=None, _progress=SimpleNamespace(is_done=False))
+    with pytest.raises(BuildError):
+        Driver.go(cast(Any, run))
+    assert done == ["upload"]
 
 
 def test_channels_and_the_status_name_a_package_only_when_it_is_published(
@@ -503,13 +522,15 @@ def test_a_full_disk_and_a_deadline_end_a_run(
     if left is not None:
         deadline = SimpleNamespace(left=left, error=lambda _: DeadlineError("x"))
     options = SimpleNamespace(state=Path("/x"), deadline=deadline)
-    status = SimpleNamespace(publish=lambda: None, record=None)
+    shown: list[str] = []
+    status = SimpleNamespace(publish=lambda: shown.append("status"), record=None)
     run = cast(Any, SimpleNamespace(status=status, _plan=SimpleNamespace(options=options)))
     if error is None:
         Driver._tick(run)
     else:
         with pytest.raises(error):
             Driver._tick(run)
+    assert shown == ["status"]
 
 
 def test_an_extension_that_cannot_be_made_has_failed_and_the_others_are_built(
@@ -625,7 +646,7 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
 
     def repair(*_: object) -> list[str]:
         steps.append("repair")
-        return []
+        return ["a.conda is damaged", "b.conda is missing"]
 
     monkeypatch.setattr(published, "repair", repair)
     monkeypatch.setattr(Progress, "read", read)
@@ -637,8 +658,11 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
     )
     status = SimpleNamespace(record=SimpleNamespace(log=""), plan=lambda *_: None)
     log = SimpleNamespace(path=tmp_path / "log", become_latest=lambda: None)
-    run = Driver(cast(Any, outlook), cast(Any, log), cast(Any, status))
+    with kept_sentences() as said:
+        run = Driver(cast(Any, outlook), cast(Any, log), cast(Any, status))
     assert steps == ["repair", "read"]
+    warnings = [one.getMessage() for one in said if one.levelno == logging.WARNING]
+    assert warnings == ["a.conda is damaged", "b.conda is missing"]
     assert run._progress is cast(Any, now)
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_files import write
@@ -169,3 +170,19 @@ def test_a_tree_that_is_not_configured_ends_no_build(
     done = subprocess.run(words, cwd=tree, capture_output=True, text=True, check=True)
     assert done.stdout.startswith(says)
     assert done.stderr == ""
+
+
+def test_what_a_record_lacks_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next build compiles more than its user expects."""
+    recorded = SimpleNamespace(unknown=("/env/a.h", "/env/b.h"), record=SimpleNamespace(files={}))
+    monkeypatch.setattr(installed, "remove_former", lambda *_: ())
+    monkeypatch.setattr(tree_inputs.snapshot, "record", lambda *_: recorded)
+    assert tree_inputs.main(["record", str(tmp_path), str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "warning: files changed during the compile" in said
+    assert "/env/a.h, /env/b.h" in said
+    monkeypatch.setattr(tree_inputs.snapshot, "record", lambda *_: None)
+    assert tree_inputs.main(["record", str(tmp_path), str(tmp_path)]) == 0
+    assert "warning: no record of the compile's start" in capsys.readouterr().out

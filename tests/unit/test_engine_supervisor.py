@@ -102,6 +102,15 @@ def test_an_isolation_that_cannot_start_the_worker_is_the_error(place: Place) ->
     assert (outcome.ok, outcome.returncode) == (False, 125)
 
 
+def test_an_error_that_only_the_worker_prints_arrives(place: Place) -> None:
+    lines: list[str] = []
+    text = "import sys\nsys.stderr.write('its last words')\nraise SystemExit(3)\n"
+    (place.state.parent / "megabuild/engine/worker.py").write_text(text)
+    outcome = run_worker(place, job("short"), on_line=lines.append, on_tick=lambda: None)
+    assert lines == ["its last words"]
+    assert (outcome.ok, outcome.returncode) == (False, 3)
+
+
 def test_an_error_of_the_driver_ends_the_worker(place: Place) -> None:
     lines: list[str] = []
 

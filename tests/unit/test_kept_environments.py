@@ -658,6 +658,9 @@ def test_lines_name_the_first_newer_packages() -> None:
     assert line.endswith(": 5 packages are newer: a0 1 -> 2, a1 1 -> 2, a2 1 -> 2, …")
     (line,) = kept_environments.lines(kept(0, unknown="no tool"))
     assert line.endswith(": the newest packages fit no longer (no tool)")
+    assert kept_environments.lines(kept(0, is_automatic=True)) == []
+    for unknown in (kept(0, is_automatic=True, unknown="no tool"), kept(1, is_automatic=True)):
+        assert len(kept_environments.lines(unknown)) == 2, "a resumed run may have chosen the newest ones"
 
 
 @pytest.mark.parametrize(

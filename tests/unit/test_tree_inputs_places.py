@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
-from tree_inputs import search
-from tree_inputs.contents import Contents, digest_of
+from tree_inputs import compare, search, snapshot
+from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
 from tree_inputs.record import Source
@@ -210,3 +210,39 @@ def test_a_header_that_appears_where_the_compiler_searches_concerns_its_objects(
     assert shadows.concerned(str(appeared)) == 0b01
     assert shadows.candidates() == {str(used): 0, str(appeared): 0b01}
     assert shadows.concerned(str(tmp_path / "elsewhere/pack/value.h")) == 0
+
+
+@pytest.mark.parametrize("modules", [UNKNOWN, ABSENT, "1", "2"])
+def test_a_python_whose_modules_are_unknown_counts_as_another(
+    modules: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before, it may not run, and then nothing is known of its code generators."""
+    record = SimpleNamespace(checks=SimpleNamespace(generators={"/python": modules}))
+    found = SimpleNamespace(record=record, date=0)
+    monkeypatch.setattr(compare.Inputs, "of", lambda _: None)
+    monkeypatch.setattr(compare.generators, "digests", lambda *_: {"/python": modules})
+    stale = compare._Stale(cast(Any, None), cast(Any, None), cast(Any, found), {})
+    assert stale._changed_pythons == (frozenset() if modules in ("1", "2") else {"/python"})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "date", "expected"),
+    [
+        ("1", "1", 0, "1"),
+        ("1", "2", 0, UNKNOWN),
+        ("1", ABSENT, 0, UNKNOWN),
+        (UNKNOWN, "1", 0, UNKNOWN),
+        (UNKNOWN, "1", 1 << 62, "1"),
+        (UNKNOWN, None, 1 << 62, UNKNOWN),
+    ],
+)
+def test_a_file_has_the_content_that_it_had_during_the_whole_compile(
+    before: str, now: str | None, date: int, expected: str, tmp_path: Path
+) -> None:
+    """A file that the start did not record has its content since then if no program has changed it."""
+    path = tmp_path / "a.h"
+    if now is not None:
+        path.touch()
+    started = SimpleNamespace(date=date, record=SimpleNamespace(content=lambda _: before))
+    contents = SimpleNamespace(of=lambda _: now or ABSENT)
+    assert snapshot._unchanged(str(path), cast(Any, started), cast(Any, contents)) == expected

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import click
 import pytest
@@ -28,6 +28,7 @@ from command_line.output_stream import Output
 from command_line.run_command import CRASHED, PIPE_CLOSED, Invocation, _keep_utf8, outcome
 from groundwork import errors
 from groundwork.damage import reading
+from groundwork.network import certificates
 from groundwork.redact import Mask
 from groundwork.result import Result
 
@@ -376,3 +377,17 @@ def test_a_stream_on_a_full_disk_fails_a_success_and_a_second_signal_is_an_inter
     with pytest.raises(EndedError):
         run_command.run(click.Command("x"), name="x", invocation=Invocation(log_folder=tmp_path))
     assert codes == [expected]
+
+
+def test_an_error_s_document_has_its_failure_and_the_remedy_of_an_untrusted_certificate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = errors.BuildError("build of a: failed", "look at the log")
+    error.failure = errors.FailureDetails(kind=errors.FailureKind.NETWORK, package="a")
+    shown = run_command._report(error, Invocation(log_folder=tmp_path, log=tmp_path / "a.log")).document
+    assert shown is not None
+    assert cast(Any, shown["error"])["failure"] == error.failure.to_dict()
+    assert f"hint: look at the log\nlog: {tmp_path}/a.log" in capsys.readouterr().err
+    refused = errors.ProviderError("a: SSL: CERTIFICATE_VERIFY_FAILED", "check the network")
+    run_command._report(refused, Invocation(log_folder=tmp_path))
+    assert f"hint: {certificates.REMEDY}" in capsys.readouterr().err

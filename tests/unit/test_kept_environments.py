@@ -661,6 +661,7 @@ def test_lines_name_the_first_newer_packages() -> None:
     assert kept_environments.lines(kept(0, is_automatic=True)) == []
     for unknown in (kept(0, is_automatic=True, unknown="no tool"), kept(1, is_automatic=True)):
         assert len(kept_environments.lines(unknown)) == 2, "a resumed run may have chosen the newest ones"
+    assert "(no tool)" in kept_environments.lines(kept(0, is_automatic=True, unknown="no tool"))[0]
 
 
 @pytest.mark.parametrize(

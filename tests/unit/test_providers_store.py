@@ -27,6 +27,7 @@ from groundwork.progress import Preparing
 from megabuild.plan import solving
 from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
+from megabuild.providers.local import package_store
 from megabuild.providers.local.package import LocalPackage, build
 from megabuild.providers.local.package_store import PackageStore, planned
 
@@ -191,6 +192,9 @@ def test_a_damaged_package_and_channel_are_made_again_and_that_is_said(
     assert store.channel(packages, SUBDIRS) == made
     assert listed_hashes(made) == {f"linux-64/{file.name}": sha256(file)}
     assert sha256(file) == sha256(store.path(packages[0]))
+    with monkeypatch.context() as patched:
+        patched.setattr(package_store, "package_keys", refused)
+        assert store.whole(packages) is None, "it is made again"
     index.write_text(index.read_text()[:-30])
     assert listed_hashes(made) is None
     store.channel(packages, SUBDIRS)

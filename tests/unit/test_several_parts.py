@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import threading
@@ -43,9 +44,9 @@ from groundwork.network.resolver import NoFittingWheels
 from megabuild import upload as uploading
 from megabuild.configs.platforms import Platforms
 from megabuild.engine import archive, worker
-from megabuild.plan import solving
+from megabuild.plan import planning, solving
 from megabuild.plan.plan import Task
-from megabuild.providers.pypi import lock
+from megabuild.providers.pypi import download, lock
 from megabuild.providers.wheel import torch_wheels
 from megabuild.run import driver, extension, plan_report
 from megabuild.run.graph import Graph
@@ -520,6 +521,53 @@ def test_a_wheel_is_known_to_be_missing_only_if_every_question_was_answered(
     found = torch_wheels._find_lock(config, cast(Any, None), tmp_path, None)
     assert isinstance(found, torch_wheels.NoWheel)
     assert found.is_known == all(answered)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("silent", [(), (0,), (1,), (0, 1)], ids=str)
+def test_a_wheel_comes_from_any_index_and_each_one_s_error_is_named(
+    silent: tuple[int, ...], damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = SimpleNamespace(name="a", file_name="a-1.whl", sha256=hashlib.sha256(b"a").hexdigest())
+    listed = [
+        SimpleNamespace(name="a-1.whl", sha256=wheel.sha256, url=f"https://i{number}") for number in range(2)
+    ]
+
+    def save(file: Any, _: object, target: Path) -> None:
+        if int(file.url[-1]) in silent:
+            raise NetworkError(f"{file.url} is silent")
+        target.write_bytes(b"another" if damaged else b"a")
+
+    answer = (tuple(listed), ("https://i2 refused",))
+    monkeypatch.setattr(download, "offered", lambda *_: answer)
+    monkeypatch.setattr(download, "_save", save)
+    final = tmp_path / "wheels" / "a-1.whl"
+    if not damaged and len(silent) < 2:
+        download._fetch(cast(Any, wheel), Configured(), tmp_path, final)
+        assert final.read_bytes() == b"a"
+        return
+    with pytest.raises(MegabuildError) as caught:
+        download._fetch(cast(Any, wheel), Configured(), tmp_path, final)
+    assert not final.exists()
+    assert isinstance(caught.value, ProviderError if silent else IntegrityError)
+    for number in silent:
+        assert f"https://i{number} is silent" in caught.value.message
+    assert ("https://i2 refused" in caught.value.message) == bool(silent)
+    answer = ((), ("https://i2 refused",))
+    with pytest.raises(ProviderError, match="no index has it with the hash of its lock; https://i2 refused"):
+        download._fetch(cast(Any, wheel), Configured(), tmp_path, final)
+
+
+def test_a_python_that_the_provider_has_left_out_keeps_its_reason() -> None:
+    config = SimpleNamespace(pythons=("3.10", "3.11", "3.12"))
+    options = SimpleNamespace(config=config, pythons=("3.10", "3.11", "3.12"))
+    reason = "/usr/include/python3.10/Python.h is missing"
+    given = SimpleNamespace(overrides={}, pythons=("3.12",), left_out={"3.10": reason})
+    reasons: dict[str, str] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "_leave_out", lambda _, overrides, why: (reasons.update(why), why))
+        planning._narrow(cast(Any, options), cast(Any, given), {})
+    assert reasons == {"3.10": reason, "3.11": "not found on this machine, or without headers"}
 
 
 @pytest.mark.parametrize("without", [(0,), (1,), (0, 2), (0, 1, 2)], ids=str)

@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from command_line import status
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError
 from groundwork.result import Result
-from megabuild.status import reading
+from megabuild.status import reading, show
 from megabuild.status import record as state_file
 from megabuild.status.reading import RunState, Standing, read_run_state, run_names
 from megabuild.status.record import Activity, PackageState, RunRecord, RunStatus
@@ -112,6 +113,20 @@ def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:
     assert "same command" in lines[-1]
     assert status_result([found], time.time()).exit_code == 0
     assert status_result([found], time.time(), followed=True).exit_code == 8
+
+
+@pytest.mark.parametrize("standing", [Standing.DIED, Standing.ENDED])
+def test_a_run_that_is_over_says_which_tests_failed(
+    standing: Standing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = a_state(status=RunStatus.FAILED, exit_code=8)
+    run = dataclasses.replace(read_run_state(put(tmp_path, record)), standing=standing)
+    monkeypatch.setattr(
+        show, "read_missing_tests", lambda _: SimpleNamespace(lines=["tests failed: a.conda"])
+    )
+    assert any("tests failed: a.conda" in line for line in run_lines(run, time.time()))
+    monkeypatch.setattr(show, "read_missing_tests", lambda _: None)
+    assert any("unknown whether tests failed" in line for line in run_lines(run, time.time()))
 
 
 def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> None:

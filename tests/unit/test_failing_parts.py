@@ -63,6 +63,7 @@ from megabuild.isolation.base import Host
 from megabuild.plan import environment_record, fingerprint, planning, solving
 from megabuild.plan.environment_packages import Requirements, solve_all
 from megabuild.plan.options import OFFICIAL
+from megabuild.plan.torch_version import TorchRelease
 from megabuild.providers import command
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.debian import root as debian_root
@@ -517,6 +518,22 @@ def test_a_free_threaded_python_without_a_solution_is_left_out_and_another_pytho
     given = cast(Any, SimpleNamespace(channels=(1,), pythons=pythons))
     gaps = solving.free_threaded_gaps(cast(Any, packages), given, Platforms.native("linux-64"))
     assert gaps == {pythons[number]: f"{pythons[number]} cannot be solved" for number in failing}
+
+
+@pytest.mark.parametrize("error", [IntegrityError, ChannelError, PreflightError, ProviderError])
+def test_packages_that_are_to_be_kept_and_cannot_be_have_their_own_error(error: type[MegabuildError]) -> None:
+    options = SimpleNamespace(run_name="tiny")
+    shown = planning._not_kept(error("x is damaged", "delete x"), cast(Any, options))
+    if error in (IntegrityError, ChannelError):
+        assert (shown.message, shown.remedy) == ("x is damaged", "delete x")
+    else:
+        assert shown.message == "tiny: the environments of the last run cannot be kept: x is damaged"
+    assert type(shown) is error
+
+
+def test_a_plan_has_the_notes_on_the_source_of_pytorch(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "read_release", lambda *_: TorchRelease(notes=("names no Triton",)))
+    assert "names no Triton" in tiny.plan().notes
 
 
 @pytest.mark.parametrize("make", [planning.make_plan, planning.survey_plan, planning.preview_plan])

@@ -27,6 +27,7 @@ from gpu_tools.slim.check import Check
 from gpu_tools.verify import check, gpu, verify_report
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.verify_report import verdict_result
+from groundwork.channel import Channel as CondaChannel
 from groundwork.errors import (
     BuildError,
     IntegrityError,
@@ -57,6 +58,7 @@ from megabuild.status.reading import RunState, Standing
 from megabuild.status.record import RunRecord, RunStatus
 from megabuild.status.show import status_result
 from megabuild.status.status import Status
+from megabuild.store import published
 from pin_audit import command
 from pyg_extensions import find_wheel, sources
 from pyg_extensions.install.install_report import install_result
@@ -556,6 +558,37 @@ def test_a_wheel_comes_from_any_index_and_each_one_s_error_is_named(
     answer = ((), ("https://i2 refused",))
     with pytest.raises(ProviderError, match="no index has it with the hash of its lock; https://i2 refused"):
         download._fetch(cast(Any, wheel), Configured(), tmp_path, final)
+
+
+@pytest.mark.parametrize("missing", [(), (0,), (1,), (0, 1)], ids=str)
+def test_channels_of_which_one_is_gone_are_not_used(missing: tuple[int, ...], tmp_path: Path) -> None:
+    """An environment would get the packages of the others alone."""
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        folder.mkdir()
+    channels = [CondaChannel.of_folder(folder) for folder in folders]
+    (tmp_path / "packages").mkdir()
+    published.note_channels(tmp_path / "packages", channels)
+    for number in missing:
+        folders[number].rmdir()
+    assert published.needed_channels(tmp_path / "packages") == ([] if missing else [tuple(channels)])
+
+
+def test_a_wheel_that_is_damaged_in_the_cache_is_said_to_be_downloaded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "damaged.whl", tmp_path / "missing.whl"]
+    paths[0].write_text("cut")
+    wheels = []
+    for path in paths:
+        wheel = SimpleNamespace(path=lambda _, path=path: path, sha256="1" * 64, size=1, file_name=path.name)
+        wheels.append(wheel)
+    said: list[object] = []
+    monkeypatch.setattr(download, "places", lambda _: None)
+    monkeypatch.setattr(download, "_fetch", lambda *_: None)
+    download.download(cast(Any, wheels), tmp_path, said.append)
+    damage = [text for text in said if "damaged" in str(text)]
+    assert damage == ["! damaged.whl: damaged in the cache, downloading it again"]
 
 
 def test_a_python_that_the_provider_has_left_out_keeps_its_reason() -> None:

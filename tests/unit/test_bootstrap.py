@@ -309,3 +309,33 @@ def test_another_error_of_the_system_is_not_hidden(error: int) -> None:
     with pytest.raises((OSError, SystemExit)) as caught, bootstrap._explained():
         raise OSError(error, os.strerror(error))
     assert getattr(caught.value, "code", 1) != 0
+
+
+@pytest.mark.parametrize("failing", ["venv", "install"])
+def test_a_full_disk_is_no_fault_of_an_index(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_with(monkeypatch, failing, "error: a\nOSError: [Errno 28] No space left on device\nmore\n")
+    monkeypatch.setattr(bootstrap, "_bundled_pip", lambda: None)
+    with pytest.raises(OutOfSpaceError):
+        bootstrap._make(tmp_path / ".venv" / "run-1", tmp_path / "requirements.lock", 0)
+    assert not (tmp_path / ".venv" / "run-1").exists()
+
+
+def test_an_environment_that_another_start_has_just_made_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / bootstrap._LOCKS["run"], "a==1")
+    key = bootstrap.virtual_environment(tmp_path / bootstrap._LOCKS["run"], "run")
+    folder = tmp_path / ".venv" / f"run-{key.version}-{key.digest[:12]}"
+    done: list[str] = []
+
+    def flock(*_: object) -> None:
+        done.append("lock")
+        write(folder / "bin/python")
+        write(folder / bootstrap.STAMP)
+
+    monkeypatch.setattr(bootstrap.fcntl, "flock", flock)
+    monkeypatch.setattr(bootstrap, "_make", lambda *_: done.append("make"))
+    assert bootstrap.ensure(tmp_path, "run") == folder / "bin/python"
+    assert done == ["lock"]

@@ -44,7 +44,11 @@ def test_an_index_names_exactly_the_packages_and_changes_only_the_modes_of_a_cha
     make_package(out / "linux-64", "pyg", "2", "0")
     program = write(out / "build_cache" / "staging_x" / "prefix" / "bin" / "program", "")
     program.chmod(0o750)
-    channel_folder.index(out, "linux-64")
+    former = os.umask(0o077)
+    try:
+        channel_folder.index(out, "linux-64")
+    finally:
+        os.umask(former)
     index = out / "linux-64" / "repodata.json"
     assert sorted(json.loads(index.read_text())["packages.conda"]) == ["pyg-2-0.conda", "torch-1-1.conda"]
     files = (program, out / "linux-64" / "torch-1-1.conda", index)

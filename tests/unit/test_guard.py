@@ -81,3 +81,21 @@ def test_without_proc_the_processes_come_from_ps(family: Family, monkeypatch: py
     listed = guard._processes()
     wanted = {(one.pid, one.ppid()) for one in (psutil.Process(process.pid), *below)}
     assert wanted <= {*here} & {*listed}
+
+
+@pytest.mark.parametrize(("returncode", "code"), [(None, 137), (-15, 143), (-9, 137), (0, 0), (3, 3)])
+def test_a_program_whose_end_was_not_seen_has_not_succeeded(returncode: int | None, code: int) -> None:
+    assert guard._shell_code(returncode) == code
+
+
+@pytest.mark.parametrize("error", [OSError(9, "Bad file descriptor"), ValueError("closed")], ids=repr)
+def test_an_input_that_cannot_be_watched_counts_as_closed(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the program would outlive its parent."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(guard.select, "select", refuse)
+    assert guard._input_closed(0.0)

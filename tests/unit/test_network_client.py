@@ -240,5 +240,11 @@ def test_a_pip_that_does_not_answer_is_an_error_and_no_missing_index(monkeypatch
     done = subprocess.CompletedProcess[str]([], process.TIMED_OUT, "", "not finished after 60 s")
     monkeypatch.setattr(process, "run", lambda *_, **__: done)
     monkeypatch.setenv("ASKED_FOR", "nothing yet")
-    with pytest.raises(ProviderError, match="not finished"):
+    with pytest.raises(ProviderError, match="not finished") as caught:
         index.configured()
+    assert caught.value.remedy == "run again on a less busy machine"
+
+
+def test_a_program_that_cannot_be_started_is_named_with_the_reason(tmp_path: Path) -> None:
+    done = process.run([str(tmp_path / "none")], timeout=10)
+    assert (done.returncode, done.stderr) == (process.NOT_STARTED, "No such file or directory")

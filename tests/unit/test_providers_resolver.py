@@ -541,3 +541,15 @@ def test_what_the_catalogue_does_not_list_is_a_wheel_where_an_index_has_one(
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     with pytest.raises(ProviderError, match="cython"):
         lock.with_wheels(["cython"], table, [_interpreter()])
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "says"), [(-9, "", "uv ended with exit code -9"), (2, "error: x\n", "cannot be resolved: x")]
+)
+def test_a_resolver_that_was_killed_is_an_error_with_words(
+    code: int, printed: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = subprocess.CompletedProcess[str]([], code, "", printed)
+    monkeypatch.setattr(resolver.process, "run", lambda *_, **__: done)
+    with pytest.raises(ProviderError, match=says):
+        resolver._compile(["uv"], ["a"], resolver.Target(version="3.12.1"), resolver.Configured(), None)

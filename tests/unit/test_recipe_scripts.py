@@ -56,6 +56,38 @@ def test_extensions_kernels_are_cached_by_their_list_of_headers(repository: Path
 
 
 @pytest.mark.parametrize(
+    ("built", "says"), [("", "is not set"), ("8.0", "libtorch was built for 8.0, not for")]
+)
+def test_an_extension_is_not_compiled_for_other_architectures_than_libtorch(
+    built: str, says: str, repository: Path, tmp_path: Path
+) -> None:
+    made = settings(
+        repository, tmp_path, cuda_compiler_version="13.0", torch_cuda_arch_list="9.0",
+        CF_TORCH_CUDA_ARCH_LIST=built, RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"),
+    )  # fmt: skip
+    command = ["bash", "-euc", 'source "$RECIPE_DIR/../common/build_env.sh"; echo sourced']
+    done = subprocess.run(command, env=made, check=False, capture_output=True, text=True)
+    assert (done.returncode, "sourced" in done.stdout) == (1, False)
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_build_that_makes_another_number_of_wheels_than_one_has_failed(
+    count: int, repository: Path, tmp_path: Path
+) -> None:
+    for number in range(count):
+        write(tmp_path / f"src/dist/a{number}-1.whl")
+    made = settings(repository, tmp_path, RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"))
+    script = 'source "$RECIPE_DIR/../common/build_env.sh"; install_wheel() { echo "installed $1"; exit 7; }; '
+    done = subprocess.run(
+        ["bash", "-euc", f"{script} make_package true"], env=made, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == (7 if count == 1 else 1), done.stderr
+    assert ("installed" in done.stdout) == (count == 1)
+    assert ("dist has 2 wheels instead of one" in done.stderr) == (count == 2)
+
+
+@pytest.mark.parametrize(
     ("recipe", "script", "cache"),
     [
         ("recipe", "build_env.sh", "TORCH_CCACHE"),

@@ -241,6 +241,15 @@ def test_the_network_is_nobody_s_mistake(tmp_path: Path, kind: str) -> None:
     assert "530" in error.message
     assert kind_of(error) is FailureKind.NETWORK
     assert not isinstance(explained(tmp_path, line, kind="build"), ProviderError), "a script's own download"
+    if kind != "test":
+        printed = explained(tmp_path, line, kind=kind, message="the worker failed", short=False)
+        assert kind_of(printed) is FailureKind.NETWORK, "also if only the worker's lines have it"
+
+
+def test_an_error_without_lines_has_the_worker_s_words(tmp_path: Path) -> None:
+    error = explained(tmp_path, kind="other", message="the cache is locked", short=False)
+    assert error.failure is not None
+    assert error.failure.message == "the cache is locked"
 
 
 def test_a_test_of_network_errors_that_passed_is_no_network_error(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -44,3 +45,18 @@ def test_header_folders_are_named_alike_for_every_python_and_work_folder(
         assert [Path(folder).resolve() for folder in neutral[1:]] == folders
         named.append([folder.replace(str(link.parent), "WORK") for folder in neutral])
     assert named[0] == named[1]
+
+
+@pytest.mark.parametrize("failed", [[], ["a.one"], ["a.one", "a.two"]])
+def test_a_module_that_does_not_compile_fails_the_wheel(
+    failed: list[str], build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = [SimpleNamespace(name=name, sources=["x.cpp"]) for name in ("a.one", "a.two")]
+    builder = SimpleNamespace(compiler=None, extensions=modules, _build_one=lambda _: None)
+    monkeypatch.setattr(build_wheel, "_constant_flags", lambda _: None)
+    monkeypatch.setattr(build_wheel, "_weight", lambda _: 0)
+    monkeypatch.setattr(build_wheel, "_jobserver", nullcontext)
+    monkeypatch.setattr(build_wheel, "run_all", lambda *_: failed)
+    (build,) = [value for value in vars(build_wheel).values() if hasattr(value, "build_extensions")]
+    with pytest.raises(RuntimeError, match=f": {', '.join(failed)}$") if failed else nullcontext():
+        build.build_extensions(builder)

@@ -544,7 +544,8 @@ def test_what_the_catalogue_does_not_list_is_a_wheel_where_an_index_has_one(
 
 
 @pytest.mark.parametrize(
-    ("code", "printed", "says"), [(-9, "", "uv ended with exit code -9"), (2, "error: x\n", "cannot be resolved: x")]
+    ("code", "printed", "says"),
+    [(-9, "", "uv ended with exit code -9"), (2, "error: x\n", "cannot be resolved: x")],
 )
 def test_a_resolver_that_was_killed_is_an_error_with_words(
     code: int, printed: str, says: str, monkeypatch: pytest.MonkeyPatch

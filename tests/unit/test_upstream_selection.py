@@ -1,12 +1,18 @@
-"""Which of PyTorch's own tests the selection leaves out, by the build that is tested."""
+"""Which of PyTorch's own tests the selection leaves out, by the build that is tested, and what their results are."""
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from _pytest.mark.expression import Expression
+from small_files import write
 
+from upstream_tests import __main__ as upstream_tests
+from upstream_tests import gather, run, selection
 from upstream_tests.selection import Build, Part, Selection, read_selection
 
 #: PyTorch 2.6.0 with CUDA for ARM, as Debian would build it.
@@ -59,3 +65,68 @@ def test_an_expression_of_several_lines_is_one_for_pytest() -> None:
         expression = selection.keywords(name)
         assert "\n" not in expression
         Expression.compile(expression or "all")
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("crashed", [False, True])
+def test_one_failed_file_of_several_fails_the_run(
+    number: int, crashed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"test_{letter}.py" for letter in "abc"]
+
+    def run_file(name: str, *_: object) -> run.Result:
+        if name != names[number]:
+            return run.Result(counts=dict.fromkeys(run.Outcome, 1), failed=[])
+        return run.Result(counts=dict.fromkeys(run.Outcome, 1), failed=[name], crashed=[name] * crashed)
+
+    monkeypatch.setattr(run, "run_file", run_file)
+    assert run.run(cast(Any, None), names, 1) == 1
+    word = run.CRASHED_TEST if crashed else run.FAILED_TEST
+    assert f"{word}{names[number]}" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("child", ["failure", "error"])
+@pytest.mark.parametrize("number", range(2))
+def test_a_test_that_fails_or_cannot_be_set_up_has_failed(child: str, number: int, tmp_path: Path) -> None:
+    cases = []
+    for place in range(2):
+        content = f"<{child}/>" if place == number else "<skipped/>"
+        cases.append(f'<testcase classname="test_a.TestA" name="test_{place}">{content}</testcase>')
+    report = write(
+        tmp_path / "report.xml", f"<testsuites><testsuite>{''.join(cases)}</testsuite></testsuites>"
+    )
+    result = run.read_report(report, "test_a.py")
+    assert result is not None
+    assert result.failed == [f"test_a.py::TestA::test_{number}"]
+    report.write_bytes(report.read_bytes()[:-20])
+    assert run.read_report(report, "test_a.py") is None, "a cut report"
+    assert run.read_report(tmp_path / "none.xml", "test_a.py") is None
+
+
+def test_a_file_that_takes_too_long_has_failed_whatever_its_report_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*_: object, **__: object) -> None:
+        write(tmp_path / "report.xml", "<testsuites/>")
+        raise subprocess.TimeoutExpired("pytest", 1)
+
+    monkeypatch.setattr(run.subprocess, "run", late)
+    monkeypatch.setattr(run, "_command", lambda *_: ["pytest"])
+    assert run.run_file("test_a.py", cast(Any, None), tmp_path, 1).failed == ["test_a.py"]
+
+
+def test_one_unknown_file_of_several_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    known = selection.read_selection().files()[0]
+    with pytest.raises(SystemExit) as refused:
+        upstream_tests.main(["run", known, "test_none.py"])
+    assert refused.value.code == 2
+    assert "has no test_none.py" in capsys.readouterr().err
+
+
+def test_one_missing_file_of_several_is_an_error(tmp_path: Path) -> None:
+    names = selection.read_selection().files()
+    for name in names[:-1]:
+        write(tmp_path / "tree" / gather.TESTS / name)
+    with pytest.raises(SystemExit, match=names[-1]):
+        gather.gather(tmp_path / "tree", tmp_path / "packed")
+    assert not (tmp_path / "packed").exists()

@@ -86,7 +86,7 @@ def test_a_start_says_what_it_waits_for_before_it_waits(
             raise BlockingIOError
         shown.append(capsys.readouterr().err)
 
-    monkeypatch.setattr(bootstrap.fcntl, "flock", flock)  # type: ignore[attr-defined]
+    monkeypatch.setattr(fcntl, "flock", flock)
     monkeypatch.setattr(bootstrap, "_make", lambda *_: None)
     bootstrap.ensure(lock.parent, "run")
     assert shown == ["waiting for another start, which is setting up .venv\n"]
@@ -335,7 +335,7 @@ def test_an_environment_that_another_start_has_just_made_is_not_made_again(
         write(folder / "bin/python")
         write(folder / bootstrap.STAMP)
 
-    monkeypatch.setattr(bootstrap.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     monkeypatch.setattr(bootstrap, "_make", lambda *_: done.append("make"))
     assert bootstrap.ensure(tmp_path, "run") == folder / "bin/python"
     assert done == ["lock"]

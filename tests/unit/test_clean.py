@@ -389,7 +389,7 @@ def test_a_folder_that_is_removed_in_part_is_named_and_not_counted_as_removed(
         if not path.name.endswith("-tree"):
             remove_all(path, ignore_errors=ignore_errors)
 
-    monkeypatch.setattr(files.shutil, "rmtree", remove_some)
+    monkeypatch.setattr(shutil, "rmtree", remove_some)
     octets = size_of(output / RUN / "out")
     words = ["--kind", "tree", "--kind", "work", "--apply", "-o", str(output)]
     (output / RUN / ".removed-0123abcd" / "rest").unlink()

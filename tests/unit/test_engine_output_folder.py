@@ -171,10 +171,10 @@ def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhe
 
 def test_without_memory_a_package_is_not_damaged(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be deleted."""
-    monkeypatch.setattr(archive.files, "open_regular", raising(MemoryError()))
+    monkeypatch.setattr(files, "open_regular", raising(MemoryError()))
     with pytest.raises(MemoryError):
         archive.read(out / "linux-64" / "torch-1-0.conda")
-    monkeypatch.setattr(archive.files, "open_regular", raising(OSError(errno.EIO, "Input/output error")))
+    monkeypatch.setattr(files, "open_regular", raising(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(PreflightError, match="Input/output error"):
         archive.read(out / "linux-64" / "torch-1-0.conda")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import signal
 import subprocess
@@ -97,5 +98,5 @@ def test_an_input_that_cannot_be_watched_counts_as_closed(
     def refuse(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(guard.select, "select", refuse)
+    monkeypatch.setattr(select, "select", refuse)
     assert guard._input_closed(0.0)

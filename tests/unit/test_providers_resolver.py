@@ -22,11 +22,13 @@ from audit_site import Site, serving
 from audit_wheels import configured_by_the_test
 from wheel_files import make_wheel, simple_index
 
+from groundwork import process
 from groundwork.errors import ProviderError
 from groundwork.files import link, sha256, verified
 from groundwork.machine import machine_platform
 from groundwork.network import resolver
 from groundwork.network.client import NotFound
+from groundwork.network.index import Configured
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
 from megabuild.providers import catalogue, local_channel
@@ -551,6 +553,6 @@ def test_a_resolver_that_was_killed_is_an_error_with_words(
     code: int, printed: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = subprocess.CompletedProcess[str]([], code, "", printed)
-    monkeypatch.setattr(resolver.process, "run", lambda *_, **__: done)
+    monkeypatch.setattr(process, "run", lambda *_, **__: done)
     with pytest.raises(ProviderError, match=says):
-        resolver._compile(["uv"], ["a"], resolver.Target(version="3.12.1"), resolver.Configured(), None)
+        resolver._compile(["uv"], ["a"], resolver.Target(version="3.12.1"), Configured(), None)

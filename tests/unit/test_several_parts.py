@@ -42,11 +42,13 @@ from groundwork.network import index
 from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import Configured
 from groundwork.network.resolver import NoFittingWheels
+from megabuild import environments
 from megabuild import upload as uploading
 from megabuild.configs.platforms import Platforms
 from megabuild.engine import archive, worker
 from megabuild.plan import planning, solving
 from megabuild.plan.plan import Task
+from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.pypi import download, lock
 from megabuild.providers.wheel import torch_wheels
 from megabuild.run import driver, extension, plan_report
@@ -589,6 +591,28 @@ def test_a_wheel_that_is_damaged_in_the_cache_is_said_to_be_downloaded_again(
     download.download(cast(Any, wheels), tmp_path, said.append)
     damage = [text for text in said if "damaged" in str(text)]
     assert damage == ["! damaged.whl: damaged in the cache, downloading it again"]
+
+
+@pytest.mark.parametrize("error", [ChannelError, PreflightError])
+@pytest.mark.parametrize("failing", [(0,), (0, 1), (0, 1, 2)], ids=str)
+def test_an_environment_is_solved_with_the_channels_of_any_run(
+    failing: tuple[int, ...], error: type[MegabuildError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If there is no solution, the error of the latest run's channels is told."""
+
+    def solve(_: Path, specs: object, channels: int, *rest: object) -> str:
+        if channels in failing:
+            raise error(f"{channels} cannot be solved")
+        return f"solved with {channels}"
+
+    monkeypatch.setattr(environments, "_check_platform", lambda *_: None)
+    monkeypatch.setattr(environments, "_channel_lists", lambda *_: [0, 1, 2])
+    monkeypatch.setattr(environments, "_solve", solve)
+    if len(failing) < 3:
+        assert environments.solve(tmp_path, ["a"]) == cast(Any, f"solved with {len(failing)}")
+    else:
+        with pytest.raises(error, match="0 cannot be solved"):
+            environments.solve(tmp_path, ["a"])
 
 
 def test_a_python_that_the_provider_has_left_out_keeps_its_reason() -> None:

@@ -13,7 +13,6 @@ from small_files import write
 from test_install_pyg import environment
 from tiny import Tiny, build_with, make_channel
 
-from groundwork import files
 from groundwork.errors import PreflightError
 from groundwork.shared_folder import refuse_foreign
 from megabuild.cleaning import size_of
@@ -140,7 +139,7 @@ def test_work_that_cannot_be_removed_is_not_counted_as_freed(
             remove_all(path, ignore_errors=ignore_errors)
 
     octets = size_of(tmp_path / "out")
-    monkeypatch.setattr(files.shutil, "rmtree", remove_some)
+    monkeypatch.setattr(shutil, "rmtree", remove_some)
     assert remove_work(tmp_path) == octets
     assert not (tmp_path / "tree").exists(), "the rest has another name"
 

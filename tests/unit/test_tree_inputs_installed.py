@@ -14,7 +14,7 @@ from small_files import write
 from stop_at_write import every_stop_in_place
 
 from tree_inputs import __main__ as tree_inputs
-from tree_inputs import installed
+from tree_inputs import installed, snapshot
 
 
 def install(tree: Path, *names: str) -> None:
@@ -178,11 +178,11 @@ def test_what_a_record_lacks_is_said(
     """The next build compiles more than its user expects."""
     recorded = SimpleNamespace(unknown=("/env/a.h", "/env/b.h"), record=SimpleNamespace(files={}))
     monkeypatch.setattr(installed, "remove_former", lambda *_: ())
-    monkeypatch.setattr(tree_inputs.snapshot, "record", lambda *_: recorded)
+    monkeypatch.setattr(snapshot, "record", lambda *_: recorded)
     assert tree_inputs.main(["record", str(tmp_path), str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "warning: files changed during the compile" in said
     assert "/env/a.h, /env/b.h" in said
-    monkeypatch.setattr(tree_inputs.snapshot, "record", lambda *_: None)
+    monkeypatch.setattr(snapshot, "record", lambda *_: None)
     assert tree_inputs.main(["record", str(tmp_path), str(tmp_path)]) == 0
     assert "warning: no record of the compile's start" in capsys.readouterr().out

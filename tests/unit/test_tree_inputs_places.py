@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
-from tree_inputs import compare, search, snapshot
+from tree_inputs import compare, generators, search, snapshot
 from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
@@ -219,8 +219,8 @@ def test_a_python_whose_modules_are_unknown_counts_as_another(
     """As before, it may not run, and then nothing is known of its code generators."""
     record = SimpleNamespace(checks=SimpleNamespace(generators={"/python": modules}))
     found = SimpleNamespace(record=record, date=0)
-    monkeypatch.setattr(compare.Inputs, "of", lambda _: None)
-    monkeypatch.setattr(compare.generators, "digests", lambda *_: {"/python": modules})
+    monkeypatch.setattr(Inputs, "of", lambda _: None)
+    monkeypatch.setattr(generators, "digests", lambda *_: {"/python": modules})
     stale = compare._Stale(cast(Any, None), cast(Any, None), cast(Any, found), {})
     assert stale._changed_pythons == (frozenset() if modules in ("1", "2") else {"/python"})
 

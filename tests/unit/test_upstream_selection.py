@@ -110,7 +110,7 @@ def test_a_file_that_takes_too_long_has_failed_whatever_its_report_says(
         write(tmp_path / "report.xml", "<testsuites/>")
         raise subprocess.TimeoutExpired("pytest", 1)
 
-    monkeypatch.setattr(run.subprocess, "run", late)
+    monkeypatch.setattr(subprocess, "run", late)
     monkeypatch.setattr(run, "_command", lambda *_: ["pytest"])
     assert run.run_file("test_a.py", cast(Any, None), tmp_path, 1).failed == ["test_a.py"]
 

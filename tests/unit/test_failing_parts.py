@@ -14,7 +14,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -68,7 +68,7 @@ from megabuild.providers import command
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
-from megabuild.run import attempt, preflight, session, store_transfer
+from megabuild.run import attempt, driver, plan_report, preflight, session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
@@ -529,6 +529,24 @@ def test_packages_that_are_to_be_kept_and_cannot_be_have_their_own_error(error: 
     else:
         assert shown.message == "tiny: the environments of the last run cannot be kept: x is damaged"
     assert type(shown) is error
+
+
+def test_a_plan_says_that_a_store_is_silent(tiny: Tiny) -> None:
+    outlook = tiny.outlook()
+    stored = replace(outlook.progress.stored, notes=("the store is silent",))
+    outlook = replace(outlook, progress=replace(outlook.progress, stored=stored))
+    assert any("the store is silent" in line for line in plan_report.note_lines(outlook))
+    assert "the store is silent" in plan_report.plan_document(outlook)["notes"]
+
+
+def test_the_error_of_a_run_is_in_its_log(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr(driver.Driver, "go", fail)
+    with pytest.raises(BuildError):
+        tiny.run()
+    assert "error: no compiler" in tiny.log_text()
 
 
 def test_a_plan_has_the_notes_on_the_source_of_pytorch(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -366,3 +368,23 @@ def test_hashes_that_cannot_be_written_are_told_and_the_builds_keep_their_result
     with pytest.raises(ZeroDivisionError) if is_bug else nullcontext():
         running._write_sums(tmp_path, Console(file=written, width=200))
     assert ("! the packages' hashes are not written: " in written.getvalue()) != is_bug
+
+
+def test_the_hashes_of_the_packages_are_written_when_all_configs_have_ended(
+    tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def side_by_side(*_: object) -> dict[str, object]:
+        done.append("built")
+        return {}
+
+    monkeypatch.setattr(running, "build_side_by_side", side_by_side)
+    monkeypatch.setattr(running, "_write_sums", lambda output, _: done.append(f"hashes in {output.name}"))
+    requests = [SimpleNamespace(name="a", output=tmp_path / "output")]
+    plans: dict[str, Outlook | Exception] = {"a": ProviderError("no network")}
+    ends = running._build_side_by_side(
+        cast(Any, requests), plans, cast(Any, None), Console(stderr=True, quiet=True), invocation
+    )
+    assert done == ["built", "hashes in output"]
+    assert [end.name for end in ends] == ["a"]

@@ -602,6 +602,25 @@ def test_a_machine_that_cannot_run_one_compiler_is_refused(
         preflight._check_memory(cast(Any, estimate))
 
 
+@pytest.mark.parametrize(
+    ("reason", "error"),
+    [
+        ("failed to link:\n No space left on device (os error 28)", OutOfSpaceError),
+        ("the package is damaged", ProviderError),
+    ],
+)
+def test_a_full_disk_is_the_error_of_an_installation(
+    reason: str, error: type[MegabuildError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def install(*_: object) -> None:
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr(environments, "_install_records", install)
+    solution = SimpleNamespace(records=())
+    with pytest.raises(error):
+        environments._install(tmp_path, cast(Any, solution), cache=tmp_path, report=lambda _: None)
+
+
 @pytest.mark.parametrize("content", ["file", None])
 def test_an_environment_is_not_solved_for_a_folder_that_is_not_empty(
     content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -39,6 +39,8 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
 from megabuild.plan import extensions, fingerprint, last_run, planning, solving
+from megabuild.plan.changes import compare
+from megabuild.plan.environment_inputs import EnvironmentInputs, Role
 from megabuild.plan.extensions import ExtensionInputs, ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs, PackageInputs, StagingInputs
 from megabuild.plan.kept_channels import KeptIndex
@@ -121,12 +123,14 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         variant: Mapping[str, tuple[str, ...]] | None = None,
         planned: PlannedPackage = PLANNED,
         libpng: str = "1",
+        unpacked: str = "libpython3.13_3.13.5-2_arm64.deb libideep-dev_3.7-1_amd64.deb",
         overrides: Mapping[str, tuple[str, ...]] | None = None,
         machine: str = "linux-64",
     ) -> StagingInputs:
         for name, text in {"recipe/patches/base.patch": "1", **(written or {})}.items():
             write(tmp_path / name, text)
         write(tmp_path / "root/var/lib/dpkg/status", f"Package: libpng\nVersion: {libpng}\n")
+        write(tmp_path / "root" / UNPACKED, "".join(f"{name}\n" for name in unpacked.split()))
         values = {"torch_source": ("official",), "c_compiler_version": ("14",), **(variant or {})}
         known = load(ROOT.parents[2], "linux_64_cpu")
         config = replace(known, variant=values, zip_keys=(), platform="linux-64", build_platform=machine)
@@ -163,6 +167,9 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
             "required": {"planned": replace(PLANNED, staging_host=("zlib", "png"))},
             "system": {"libpng": "2"},
+            "unpacked": {"unpacked": "libideep-dev_3.7-2_amd64.deb"},
+            "unpacked: a further one": {"unpacked": "libideep-dev_3.7-1_amd64.deb zlib1g-dev_1_amd64.deb"},
+            "unpacked: gone": {"unpacked": ""},
             "recipe": {"written": {"recipe/recipe.yaml": changed}},
             "scripts": {"written": {"recipe/build_staging.sh": "true"}},
             "patches": {"written": {"recipe/patches/for-all.patch": "x"}},
@@ -175,6 +182,21 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "source_tree": {"written": {"source/a.cpp": "int b;"}},
         },
     )
+
+
+def test_a_tree_is_resumed_with_other_headers_that_its_root_has_only_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of the tree, not a list of a package's files, says which objects read them."""
+    case = staging(tmp_path, monkeypatch)
+    first = "libpython3.13_3.13.5-2_arm64.deb libideep-dev_3.7-1_amd64.deb"
+
+    def changes(unpacked: str) -> list[tuple[str, Role]]:
+        stagings = [cast(StagingInputs, case.make(unpacked=each)).fingerprint for each in (first, unpacked)]
+        return [(change.phrase, change.role) for change in compare(*stagings, EnvironmentInputs())]
+
+    assert changes(first.replace("3.7-1", "3.7-2")) == [("headers libideep-dev changed", Role.SOURCE)]
+    assert changes(first.replace("3.13.5-2", "3.13.5-3")) == []  # a package of the channel is made of it
 
 
 UNSTAGED = Fingerprint()

@@ -73,6 +73,7 @@ def test_each_command_that_fails_ends_the_root(command: str, tmp_path: Path) -> 
     """In the hooks that fetch the source and unpack cuDNN; the files go to a folder in place of /."""
     makes = {"apt-get": "touch pytorch_1.dsc pytorch_1.tar.xz libcudnn-frontend-dev_1.deb"}
     inside = command.replace(f"/{root.SOURCE_FOLDER}", f"{tmp_path}/source").replace("/tmp", str(tmp_path))
+    inside = inside.replace(f"/{PYTHONS_FOLDER}", f"{tmp_path}/source")
     used = [
         name for name in ("mkdir", "apt-get", "dpkg-source", "sha256sum", "dpkg-deb", "rm") if name in command
     ]
@@ -87,6 +88,31 @@ def test_each_command_that_fails_ends_the_root(command: str, tmp_path: Path) -> 
         done = subprocess.run(command_line, cwd=tmp_path, env=environ, capture_output=True, check=False)
         assert (done.returncode == 0) == (not failing), failing
         shutil.rmtree(tmp_path / "source", ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "made", "before"),
+    [
+        (root._UNPACK_CUDNN, "libcudnn-frontend-dev_1.11-2_all.deb", ""),
+        (ARM.unpack_headers(), "libideep-dev_3.7-1_amd64.deb", "libpython3.13-dev_3.13.5-2_arm64.deb"),
+    ],
+    ids=["cuDNN", "headers"],
+)
+def test_headers_that_are_only_unpacked_have_versions(
+    command: str, made: str, before: str, tmp_path: Path
+) -> None:
+    """dpkg does not know them. Pythons, which are unpacked before, are packages of the local channel."""
+    program(tmp_path / "bin/apt-get", f"touch {made}")
+    program(tmp_path / "bin/dpkg-deb", "")
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    if before:
+        write(tmp_path / foreign.UNPACKED, f"{before}\n")
+    assert foreign.unpacked_headers(tmp_path) == {}
+    inside = command.replace("cd /tmp", f"cd {tmp_path}")
+    inside = inside.replace(f"/{PYTHONS_FOLDER}", f"{tmp_path}/{PYTHONS_FOLDER}")
+    subprocess.run(["sh", "-c", inside], env=environ, check=True)
+    name, _, version = made.removesuffix(".deb").partition("_")
+    assert foreign.unpacked_headers(tmp_path) == {name: version}
 
 
 def test_debian_cross_compiles_for_arm_and_for_no_other_processor() -> None:

@@ -27,6 +27,7 @@ from megabuild.isolation.base import Isolation
 from megabuild.plan import solving
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import Part
+from megabuild.providers.debian.foreign import unpacked_headers
 from megabuild.providers.environment import Environment
 
 #: Keys that no object depends on: the path of the sources, and the Pythons, since staging has its own Python.
@@ -72,6 +73,7 @@ class StagingInputs(Key):
     build: Mapping[str, str]  #: the build environment's packages
     host: Mapping[str, str]  #: the host environment's packages
     system: Mapping[str, str]  #: versions of the packages of a Debian root
+    unpacked: Mapping[str, str]  #: of those with headers that the root has only unpacked
     required: tuple[str, ...]  #: names of the packages that the recipe requires in both environments
     recipe: str  #: hash of the staging's part of the recipe
     scripts: Mapping[str, str]  #: hashes by path
@@ -95,6 +97,8 @@ class StagingInputs(Key):
                 packages[f"{environment} {name}"] = version
         source |= {f"script {name}": value for name, value in self.scripts.items()}
         source |= {f"patch {name}": value for name, value in self.patches.items()}
+        # no list of a package's files names them, but the tree's record has their contents
+        source |= {f"headers {name}": version for name, version in self.unpacked.items()}
         if self.source_tree:
             source["source tree"] = self.source_tree
         return Fingerprint(
@@ -181,6 +185,7 @@ def staging_inputs(
         build=solve(first.staging_build, "build"),
         host=solve(first.staging_host, "host"),
         system=_system_packages(environment.root) if environment.root else {},
+        unpacked=unpacked_headers(environment.root) if environment.root else {},
         required=tuple(sorted({spec.split()[0] for spec in (*first.staging_build, *first.staging_host)})),
         recipe=digest(part.text)[:16],
         scripts={name: value[:16] for name, value in part.files.items()},

@@ -24,7 +24,7 @@ PYTHONS = {"3.11": "bookworm", "3.13": "trixie"}
 _PARTS = (
     "python{0}-minimal", "libpython{0}-minimal", "libpython{0}-stdlib", "libpython{0}", "libpython{0}-dev",
 )  # fmt: skip
-#: In a root: one folder for each Python, and the list of unpacked packages with their versions.
+#: In a root: one folder for each Python, and the list of packages that are only unpacked, as names of their files.
 PYTHONS_FOLDER = "usr/src/megabuild-pythons"
 UNPACKED = f"{PYTHONS_FOLDER}/packages"
 
@@ -44,6 +44,7 @@ _LIBRARIES = (
 #: installed next to it, so that these are only unpacked.
 _HEADERS = ("libideep-dev",)
 _DOWNLOAD = "apt-get download -o APT::Sandbox::User=root"
+_OF_PYTHON = re.compile(r"(lib)?python3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,19 @@ class Foreign:
                 multiarch=self.triplet,
             )
         return found
+
+
+def unpacked_headers(root: Path) -> dict[str, str]:
+    """Return the versions of a root's packages of headers that are only unpacked, which dpkg does not list, by name."""
+    path = root / UNPACKED
+    versions: dict[str, str] = {}
+    if not path.is_file():
+        return versions
+    for file_name in path.read_text(encoding="ascii", errors="replace").splitlines():
+        name, _, version = file_name.removesuffix(".deb").partition("_")
+        if not _OF_PYTHON.match(name):  # each Python is a package of the local channel
+            versions[name] = version
+    return versions
 
 
 def _full_version(header: Path) -> str:

@@ -23,7 +23,7 @@ from groundwork.keys import Key
 from groundwork.progress import Notes, preparing
 from megabuild.providers.command import run
 from megabuild.providers.debian import apt
-from megabuild.providers.debian.foreign import PYTHONS, UNPACKED, Foreign
+from megabuild.providers.debian.foreign import PYTHONS, PYTHONS_FOLDER, UNPACKED, Foreign
 
 _FORMAT = 1
 #: Seconds. Takes minutes on an idle machine, but with CUDA and during a compile on every core over half an hour.
@@ -50,6 +50,7 @@ _CUDA_PACKAGES = ("libcutlass-dev", "libmagma-dev", "nlohmann-json3-dev", "nvidi
 #: Unpacks the headers only: installing the package would pull in a program that downloads cuDNN from NVIDIA.
 _UNPACK_CUDNN = (
     "cd /tmp && apt-get download -o APT::Sandbox::User=root libcudnn-frontend-dev"
+    f" && mkdir -p /{PYTHONS_FOLDER} && ls libcudnn-frontend-dev_*.deb >> /{UNPACKED}"
     " && dpkg-deb --extract libcudnn-frontend-dev_*.deb / && rm -f libcudnn-frontend-dev_*.deb"
 )
 

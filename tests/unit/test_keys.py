@@ -166,6 +166,7 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
             "required": {"planned": replace(PLANNED, staging_host=("zlib", "png"))},
+            "required: in the build environment": {"planned": replace(PLANNED, staging_build=("gcc", "make"))},
             "system": {"libpng": "2"},
             "unpacked": {"unpacked": "libideep-dev_3.7-2_amd64.deb"},
             "unpacked: a further one": {"unpacked": "libideep-dev_3.7-1_amd64.deb zlib1g-dev_1_amd64.deb"},
@@ -1100,6 +1101,22 @@ def test_another_build_of_a_needed_package_is_another_input(
     before = solved()
     values[changed] = b"2" * 32 if changed == "sha256" else "2"
     assert solved() != before
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_package_of_any_channel_in_a_folder_is_known_by_its_inputs(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file may be packed again; channels may have packages of one name."""
+    channels = [Channel.of_folder(tmp_path / str(place)) for place in range(3)]
+    place = {"channel": f"{channels[number].url}/", "subdir": "noarch", "file_name": "fmt.conda"}
+    record = SimpleNamespace(
+        name=SimpleNamespace(source="fmt"), version="1", build="h1", sha256=b"1" * 32, **place
+    )
+    monkeypatch.setattr(solving, "solved", lambda *_, **__: [record])
+    monkeypatch.setattr(solving, "package_keys", lambda folder: {"noarch/fmt.conda": f"key{folder.name}"})
+    given = Environment(channels=tuple(channels), pythons=())
+    assert solving.environment(("fmt",), given, "linux-64", "x") == {"fmt": f"1 h1 key{number}"}
 
 
 def test_wheels_of_one_name_have_a_place_each() -> None:

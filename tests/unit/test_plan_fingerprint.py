@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,14 +23,19 @@ from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
-from megabuild.isolation.base import Host
+from megabuild.isolation.base import Host, Isolation
+from megabuild.isolation.container import Container
+from megabuild.isolation.engine import Engine
 from megabuild.plan import fingerprint, planning, solving, tree_reuse
 from megabuild.plan.changes import compare, phrases
+from megabuild.plan.environment_inputs import EnvironmentInputs, Role
+from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import parts
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.providers.environment import Environment
+from megabuild.providers.environment import Environment, ProviderRequest
+from megabuild.providers.provider import Provider
 
 CORE = Fingerprint(
     compilers={"variant torch_optimization": "2"},
@@ -95,6 +100,152 @@ def test_objects_of_other_configs_are_looked_for_with_what_the_provider_override
     assert "('torch_optimization', ('0',))" in tiny.plan().shared
 
 
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_the_provider_is_asked_for_what_all_packages_of_a_run_require(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's and the extensions': a channel without their requirements cannot build them."""
+    asked: list[ProviderRequest] = []
+    choose = provider(tiny.channel)
+
+    def ask(request: ProviderRequest) -> Provider:
+        asked.append(request)
+        return choose(request)
+
+    monkeypatch.setattr(planning, "choose_provider", ask)
+    monkeypatch.setattr(ExtensionPlanner, "packages", lambda *_: [replace(PLAIN, name="an-extension")])
+    for rehearse in (True, False):
+        options = tiny.options(rehearse=rehearse)
+        planning.survey_plan(options, lambda _: None)
+        request = asked.pop()
+        assert [package.name for package in request.planned] == ["tinylib", "tinypy", "tinypy", "an-extension"]
+        assert (request.config, request.cache) == (options.config, options.cache)
+        assert request.rehearsal == rehearse
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_alone(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later run with kept environments has options of its own."""
+    given: list[Environment] = []
+
+    def plan(_: object, environment: Environment, *__: object) -> tuple[()]:
+        given.append(environment)
+        return ()
+
+    monkeypatch.setattr(ExtensionPlanner, "plan", plan)
+    of_provider = {"blas_impl": ("mkl",)}
+    monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel, overrides=of_provider))
+    made = tiny.plan(optimization="0", pythons=("3.12",))
+    of_run = {"torch_source": ("model",), "torch_optimization": ("0",), "python": ("3.12.* *_cpython",)}
+    assert given[0].overrides == made.environment.overrides == {**of_provider, **of_run}
+    assert made.provided == of_provider
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+@pytest.mark.parametrize("own", [True, False])
+def test_the_parts_of_a_recipe_are_read_from_the_folder_of_all_recipes(
+    own: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe of official wheels is below it, and runs scripts that it shares with the others."""
+    asked: list[object] = []
+
+    def read(recipe: Path, top: Path | None = None, **flags: bool) -> object:
+        asked.append((recipe, top, flags))
+        return parts(recipe, top, **flags)
+
+    monkeypatch.setattr(planning, "parts", read)
+    options = tiny.options(own=own)
+    planning.make_plan(options, lambda _: None)
+    assert asked == [(options.recipe, options.root.absolute() / "recipe", {"own": own})]
+
+
+def stage(
+    recipe: Path,
+    packages: Sequence[PlannedPackage],
+    *,
+    own: bool = True,
+    variant: Mapping[str, tuple[str, ...]] = MappingProxyType({"torch_source": ("official",)}),
+    overrides: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    build_platform: str = "linux-64",
+    isolation: Isolation = Host(),  # noqa: B008  # it cannot be changed
+    solve: Callable[..., Mapping[str, str]] = lambda specs, *_: dict.fromkeys(specs, "1 h0 aa"),
+) -> Fingerprint:
+    """The facts of a staging for linux-64 that solves its environments with ``solve``."""
+    known = load(ROOT.parents[2], "linux_64_cpu")
+    config = replace(known, variant=variant, zip_keys=(), build_platform=build_platform)
+    options = Options(config=config, root=recipe.parent.parent, output=Path("/x"), cache=Path("/cache"), own=own)
+    environment = Environment(channels=(Channel.parse("none"),), pythons=(), overrides=overrides)
+    part, _ = parts(recipe, own=own)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solving, "environment", solve)
+        return fingerprint.staging(part, options, packages, environment, isolation)
+
+
+@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("key", ["torch_version", "torch_sha256", "tool"])
+def test_a_release_or_a_pin_of_another_feedstock_counts_for_every_object(
+    key: str, own: bool, recipe: Path
+) -> None:
+    """Its scripts may not look for changed sources, and may read any variable."""
+    write(recipe.parent / "build_staging.sh", "# torch_version torch_sha256")
+    old, new = (stage(recipe, [INHERITING], own=own, variant={key: (value,)}) for value in "12")
+    (role,) = (change.role for change in compare(old, new, EnvironmentInputs()))
+    expected = Role.CONFIGURE if key == "tool" else Role.SOURCE
+    assert role is (expected if own else Role.COMPILERS)
+
+
+def test_environments_of_staging_are_for_the_machine_that_compiles_and_for_the_target(recipe: Path) -> None:
+    asked: dict[tuple[str, ...], str] = {}
+
+    def solve(specs: tuple[str, ...], _: object, platform: str, what: str) -> Mapping[str, str]:
+        asked[specs] = f"{platform}, {what}"
+        return dict.fromkeys(specs, "1 h0 aa")
+
+    package = replace(PLAIN, staging_build=("gcc", "lib-a"), staging_host=("lib-a", "lib-b"))
+    made = stage(recipe, [PLAIN, package], build_platform="linux-aarch64", solve=solve)
+    assert asked == {
+        package.staging_build: "linux-aarch64, staging: build environment",
+        package.staging_host: "linux-64, staging: host environment",
+    }
+    names = ["build gcc", "build lib-a", "host lib-a", "host lib-b"]
+    assert made.packages == dict.fromkeys(names, "1 h0 aa"), "a package of each environment and name"
+    assert made.required == ("gcc", "lib-a", "lib-b")
+    assert stage(recipe, [PLAIN]) == Fingerprint(), "no package is built from it"
+
+
+@pytest.mark.parametrize(
+    ("variant", "overrides", "counting"),
+    [
+        ({"torch_source": ("official",)}, {}, ["all.patch", "one.patch"]),
+        ({"torch_source": ("official",)}, {"torch_source": ("model",)}, ["all.patch", "two.patch"]),
+        ({"provider": ("debian",)}, {}, ["all.patch", "one.patch", "two.patch"]),
+    ],
+    ids=["of the config", "of the run", "unknown"],
+)
+def test_patches_of_the_source_that_is_built_count(
+    variant: Mapping[str, tuple[str, ...]],
+    overrides: Mapping[str, tuple[str, ...]],
+    counting: list[str],
+    recipe: Path,
+) -> None:
+    for name in ("all.patch", "official/one.patch", "model/two.patch"):
+        write(recipe.parent / "patches" / name, name)
+    made = stage(recipe, [INHERITING], variant=variant, overrides=overrides)
+    assert sorted(name.partition(" ")[2] for name in made.source if name.startswith("patch ")) == counting
+
+
+def test_a_package_is_built_from_a_staging_that_requires_anything(recipe: Path) -> None:
+    """In either environment; a build in a container has its tree in one place, wherever the user has it."""
+    image = Container(engine=Engine.PODMAN, image="i")
+    for package in (replace(PLAIN, staging_build=("gcc",)), replace(PLAIN, staging_host=("zlib",))):
+        staged = stage(recipe, [package], isolation=image)
+        assert staged.place == "podman:/opt/megabuild/state i"
+        assert fingerprint.package(package, None, staged).staging == staged.digest
+    assert fingerprint.package(PLAIN, None, staged).staging == ""
+
+
 def changed(old: Fingerprint, new: Fingerprint) -> list[str]:
     return phrases(compare(old, new, None))
 
@@ -134,6 +285,16 @@ def test_a_package_is_used_and_tested_with_its_own_python(monkeypatch: pytest.Mo
     given = Environment(channels=(Channel.parse("none"),), pythons=())
     solving.Solver(given, Platforms.native("linux-64"), own=()).built_with(package)
     assert [*asked] == [("cmake",), (own,), ("python", "numpy", own), ("pytest", own)]
+
+
+def test_packages_of_the_build_environments_count_with_version_build_and_content(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(solving, "environment", lambda specs, *_: dict.fromkeys(specs, "1.2 h3_0 aa"))
+    given = Environment(channels=(Channel.parse("none"),), pythons=())
+    package = replace(PLAIN, build=("cmake",), host=("fmt",))
+    lines = solving.Solver(given, Platforms.native("linux-64"), own=()).built_with(package)
+    assert lines == ["build cmake 1.2 h3_0 aa", "host fmt 1.2 h3_0 aa"]
 
 
 def test_a_script_that_staging_uses_through_another_one_counts(recipe: Path) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import rattler
 
 from groundwork.channel import Channel
-from groundwork.network.channel_logins import Channels
-from megabuild.plan import virtual_packages
+from groundwork.network.channel_logins import Channels, Login
+from megabuild.configs.platforms import Platforms
+from megabuild.plan import solving, virtual_packages
+from megabuild.plan.environment_packages import Requirements, solve_all
 from megabuild.plan.solving import solved
 from megabuild.plan.virtual_packages import find_virtual_packages
+from megabuild.providers.environment import Environment
 
 #: Builds of a package without platform, by what each requires; the solver takes the last one that fits.
 BUILDS = {
@@ -53,6 +58,55 @@ def channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Channels:
     index = {"info": {"subdir": "noarch"}, "packages": {}, "packages.conda": packages}
     (folder / "repodata.json").write_text(json.dumps(index))
     return Channels(by_priority=(Channel.of_folder(folder.parent),))
+
+
+LOGIN = Login(address="https://a.invalid", host="a.invalid", user="ann")
+GIVEN = Environment(
+    channels=(Channel.parse("https://a.invalid/x"), Channel.parse("https://b.invalid/x")),
+    pythons=(), virtual_packages={"__glibc": "2.41"}, logins=(LOGIN,),
+)  # fmt: skip
+
+
+def ask_for_staging(given: Environment) -> None:
+    solving.environment(("fmt",), given, "linux-64", "x")
+
+
+def ask_for_all(given: Environment) -> None:
+    solve_all([Requirements(specs=("fmt",), platform="linux-64", what="x")], given)
+
+
+@pytest.mark.parametrize("ask", [ask_for_staging, ask_for_all], ids=lambda one: one.__name__)
+def test_environments_are_solved_with_all_that_their_provider_gives(
+    ask: Callable[[Environment], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The glibc of a root, the CUDA of a GPU that this machine lacks, and each channel with its user."""
+    asked: list[object] = []
+
+    def solve(specs: object, channels: Channels, platform: str, *, virtual: object, **_: object) -> list[Any]:
+        asked.append((specs, channels, platform, virtual))
+        return []
+
+    monkeypatch.setattr(solving, "solved", solve)
+    monkeypatch.setattr(solving, "make_gateway", lambda channels: asked.append(channels))
+    ask(GIVEN)
+    channels = Channels(by_priority=GIVEN.channels, logins=(LOGIN,))
+    assert asked.pop() == (("fmt",), channels, "linux-64", {"__glibc": "2.41"})
+    assert asked in ([], [channels])
+
+
+def test_packages_are_listed_for_both_platforms_with_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+
+    class Gateway:
+        async def query(self, _: object, subdirs: Sequence[str], names: object, **__: object) -> list[Any]:
+            asked.append(subdirs)
+            return [[SimpleNamespace(file_name="a.conda", sha256=bytes([len(asked)] * 32))], []]
+
+    monkeypatch.setattr(solving, "make_gateway", lambda _: Gateway())
+    channels = Channels(by_priority=GIVEN.channels)
+    listed = solving.list_packages(["a"], channels, Platforms(build="linux-64", target="linux-aarch64"))
+    assert listed == [frozenset({("a.conda", digit * 32)}) for digit in ("01", "02")]
+    assert asked == [["linux-aarch64", "linux-64", "noarch"]] * 2
 
 
 class _Detected:

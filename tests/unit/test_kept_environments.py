@@ -34,6 +34,9 @@ from groundwork.errors import (
 from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import separate_logins
 from megabuild.configs.platforms import Platforms
+from megabuild.isolation.base import Host, Isolation
+from megabuild.isolation.bubblewrap import Bubblewrap
+from megabuild.isolation.engine import Engine
 from megabuild.plan import environment_record, kept_channels, kept_environments, planning
 from megabuild.plan.environment_packages import solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
@@ -41,6 +44,7 @@ from megabuild.plan.kept_channels import KeptPlace, VanishedError, keep_channels
 from megabuild.plan.kept_environments import day
 from megabuild.plan.plan import KeptEnvironments, NewerPackage
 from megabuild.plan.run_choices import EnvironmentChoice
+from megabuild.plan.torch_version import TorchRelease
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment, Pending
 from megabuild.run.plan_report import plan_document, plan_lines
@@ -167,6 +171,49 @@ def test_kept_environments_have_the_values_that_their_provider_had(
     monkeypatch.setattr(planning, "choose_provider", now)
     for choice, value in ((KEPT, "0"), (NEWEST, "2")):
         assert tiny.plan(environments=choice).environment.overrides["torch_optimization"] == (value,)
+
+
+class Asked(Exception):
+    """A call that a test ends."""
+
+
+@pytest.mark.usefixtures("finished")
+@pytest.mark.parametrize("isolation", [Host(), Bubblewrap(root=Path("/"))], ids=lambda one: one.name)
+@pytest.mark.parametrize("machine", ["linux-64", "linux-aarch64"])
+def test_kept_channels_are_for_the_platforms_and_the_caches_of_the_run(
+    machine: str, isolation: Isolation, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Builds on the host and isolated ones unpack packages in caches of their own."""
+
+    def keep(record: EnvironmentRecord, given: Environment, place: KeptPlace) -> None:
+        raise Asked(record, given.channels, place)
+
+    monkeypatch.setattr(planning, "keep_channels", keep)
+    monkeypatch.setattr(planning, "isolation_of", lambda *_: isolation)
+    options = tiny.options(environments=KEPT)
+    options = replace(options, config=replace(options.config, build_platform=machine))
+    rewrite(tiny, cross_from=options.config.platforms.cross_from)
+    with pytest.raises(Asked) as asked:
+        planning.preview_plan(options, lambda _: None)
+    record, channels, place = asked.value.args
+    assert record == environment_record.read(options.state)
+    assert channels == (Channel.of_folder(tiny.channel, this_machine=True),)
+    unpacked = options.unpacked_folder(isolation)
+    assert place == KeptPlace(cache=options.cache, unpacked=unpacked, platforms=options.config.platforms)
+
+
+@pytest.mark.parametrize("of_provider", [None, "provider's"])
+@pytest.mark.parametrize("of_user", [None, "user's"])
+def test_the_source_is_the_user_s_else_the_provider_s(
+    of_user: str | None, of_provider: str | None, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: write(tmp_path / name / "a.cpp").parent for name in ("user's", "provider's")}
+    release = TorchRelease(source=places.get(of_user or ""))
+    made = provider(tiny.channel, source=places.get(of_provider or ""))
+    monkeypatch.setattr(planning, "read_release", lambda *_: release)
+    monkeypatch.setattr(planning, "choose_provider", made)
+    expected = places.get(of_user or of_provider or "")
+    assert tiny.plan(rehearse=False, engine=Engine.HOST).environment.source == expected
 
 
 @pytest.mark.usefixtures("finished")

@@ -773,6 +773,17 @@ def test_an_option_is_part_of_the_last_runs_key_or_changes_no_time(field: str) -
     assert last_run._last_run_file(after) != last_run._last_run_file(before)
 
 
+@pytest.mark.parametrize("name", ["CPU_COUNT", "MAX_JOBS", "TORCH_CCACHE"])
+def test_the_last_run_with_other_variables_is_another(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in ("CPU_COUNT", "MAX_JOBS", "TORCH_CCACHE"):
+        monkeypatch.delenv(each, raising=False)
+    files = {last_run._last_run_file(options())}
+    for value in ("1", "2"):
+        monkeypatch.setenv(name, value)
+        files.add(last_run._last_run_file(options()))
+    assert len(files) == 3
+
+
 def test_names_of_runs_and_caches_tell_builds_apart() -> None:
     before = options()
     for changed in (
@@ -788,6 +799,10 @@ def test_names_of_runs_and_caches_tell_builds_apart() -> None:
     elsewhere = replace(foreign, root=Path("/elsewhere/nowhere"))
     assert len({before.cache_name, foreign.cache_name, elsewhere.cache_name}) == 3
     assert len({before.objects_name, foreign.objects_name, elsewhere.objects_name}) == 3
+    feedstocks = (before, foreign, elsewhere)
+    for kind in ("objects", "unpacked"):
+        assert len({name for each in feedstocks for name in getattr(each, f"{kind}_names")}) == 6
+    assert len({last_run._last_run_file(each) for each in feedstocks}) == 3
 
 
 @pytest.mark.parametrize("kind", ["objects", "unpacked"])

@@ -130,6 +130,25 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     assert len(list((tmp_path / "cache" / "last-run").rglob("own@*"))) == 1, "the former cache's is gone"
 
 
+def test_objects_of_other_configs_are_expected_where_a_run_compiles_with_their_values(
+    repository: Path, tmp_path: Path
+) -> None:
+    isolated = Container(engine=Engine.DOCKER, image="x")
+    run = a_run(repository, tmp_path, "linux_64_cpu_generic", "linux_64_cpu")
+    assert find_shared_objects(run, {}, isolated) == "linux_64_cpu"
+    for other in (
+        replace(run, rehearse=True),
+        replace(run, own=False),
+        replace(run, config=load(repository, "linux_64_cpu_wheel")),
+    ):
+        assert not find_shared_objects(other, {}, isolated)
+    newer = {**run.config.variant, "c_compiler_version": ("99",)}
+    changed = replace(run, config=replace(run.config, variant=newer))
+    assert not find_shared_objects(changed, {}, isolated)
+    installed = {"c_compiler_version": ("15",)}
+    assert find_shared_objects(changed, installed, isolated) == "linux_64_cpu", "the provider's, for both"
+
+
 @pytest.mark.parametrize("damage", ["missing", "a folder", "a link", "not text", "off"])
 def test_an_object_cache_has_an_identity_as_long_as_its_folder_exists(
     damage: str, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

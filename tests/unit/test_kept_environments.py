@@ -42,7 +42,7 @@ from megabuild.plan.environment_packages import solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
 from megabuild.plan.kept_channels import KeptPlace, VanishedError, keep_channels
 from megabuild.plan.kept_environments import day
-from megabuild.plan.plan import KeptEnvironments, NewerPackage
+from megabuild.plan.plan import KeptEnvironments, NewerPackage, PlanItem, Task
 from megabuild.plan.run_choices import EnvironmentChoice
 from megabuild.plan.torch_version import TorchRelease
 from megabuild.plan.tree_reuse import TreeUse
@@ -171,6 +171,21 @@ def test_kept_environments_have_the_values_that_their_provider_had(
     monkeypatch.setattr(planning, "choose_provider", now)
     for choice, value in ((KEPT, "0"), (NEWEST, "2")):
         assert tiny.plan(environments=choice).environment.overrides["torch_optimization"] == (value,)
+
+
+def test_environments_of_extensions_are_kept_too_as_far_as_channels_have_their_packages(tiny: Tiny) -> None:
+    """One that cannot be built stops no run; another extension comes from the run, not from a channel."""
+    plan = tiny.plan()
+    first, *_ = plan.items
+    needs = {"ext-a": ("tool 1.*",), "ext-b": ("tool >=1", "ext-a", "tinylib")}
+    items = []
+    for name, host in needs.items():
+        items.append(PlanItem(package=replace(first.package, name=name, host=host, run=(), test=())))
+    task = Task(extension="x", python="3.12", recipe=tiny.root, items=tuple(items), overrides={})
+    own = {each.specs for each in kept_environments.requirements(plan)}
+    more = kept_environments.requirements(replace(plan, extensions=(task,)))
+    added = {each.specs: each.is_optional for each in more if each.specs not in own}
+    assert added == {("tool 1.*",): True, ("tool >=1",): True}
 
 
 class Asked(Exception):

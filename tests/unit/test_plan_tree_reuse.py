@@ -105,6 +105,18 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
+def test_packages_of_one_name_in_two_environments_have_roles_of_their_own() -> None:
+    """Such as a compiler's zlib and the one that libtorch links."""
+    roles = {PackageSource.BUILD: Role.CONFIGURE, PackageSource.HOST: Role.OBJECTS}
+    packages = [NamedPackage(source=source, name="zlib", role=role) for source, role in roles.items()]
+    inputs = EnvironmentInputs(packages=tuple(packages), objects=ObjectCounts(core=1))
+    found = {source: inputs.named(source.value, "zlib") for source in PackageSource}
+    assert found == {**dict(zip(roles, packages, strict=True)), PackageSource.SYSTEM: None}
+    for source, role in roles.items():
+        old, new = (Fingerprint(packages={f"{source.value} zlib": version}) for version in "12")
+        assert [change.role for change in compare(old, new, inputs)] == [role]
+
+
 @pytest.mark.parametrize(
     ("changed", "role", "use"),
     [

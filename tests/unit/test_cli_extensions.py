@@ -6,7 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from megabuild.configs.config import load
+from megabuild.configs.render import PlannedPackage
+from megabuild.plan import extensions
 from megabuild.plan.extensions import choose_method, render_tasks
 from megabuild.plan.plan import Method, Task
 from megabuild.plan.run_choices import PygMode
@@ -37,6 +41,39 @@ def planned(repository: Path, *, mode: str, lacking: str = "") -> list[Task]:
         made = choose_method(choice, PygMode(mode), lacking)
         planned.append(replace(task, method=made.method, reason=made.reason, wheel=made.wheel))
     return planned
+
+
+def test_a_task_is_rendered_for_the_machine_that_compiles_with_the_values_of_its_python(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that the config zips with Python are those of the same row."""
+    config = replace(load(repository, "linux_64_cpu"), build_platform="linux-aarch64")
+    python = ("3.12.* *_cpython", "3.13.* *_cp313")
+    made = [
+        PlannedPackage(
+            name="x", version="1", build_string=f"py3{minor}_0", build_number=0, file_name=f"x-{minor}.conda",
+            subdir="linux-64", python=f"3.{minor}", build=(), host=(), run=(), constraints=(), test=(),
+        )
+        for minor in (12, 13)
+    ]  # fmt: skip
+    asked: list[object] = []
+
+    def render(*given: object, **how: object) -> list[PlannedPackage]:
+        asked.extend([*given, how])
+        return made
+
+    monkeypatch.setattr(extensions, "render", render)
+    more = {"c_compiler_version": ("15",)}
+    tasks = render_tasks(config, "x", Path("recipe.yaml"), {"python": python, **more})
+    values = {"python": python, **more, "is_python_min": ("true", "false")}
+    assert asked == [
+        config, Path("recipe.yaml"), {"overrides": values, "build_platform": "linux-aarch64"},
+    ]  # fmt: skip
+    rows = [
+        {"python": (pin,), **more, "is_python_min": (is_lowest,)}
+        for pin, is_lowest in zip(python, ("true", "false"), strict=True)
+    ]
+    assert [task.overrides for task in tasks] == rows
 
 
 def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled_or_left_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,19 +14,28 @@ from gpu_tools.slim.features import is_known
 from gpu_tools.verify import gpu_probe
 from groundwork.errors import PreflightError, ProviderError
 from megabuild.configs import config as configs
-from megabuild.configs.config import load
+from megabuild.configs.config import Config, load
+from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
+from megabuild.plan import extensions
 from megabuild.plan.extensions import ExtensionPlanner, why_not
+from megabuild.plan.fingerprint import PackageInputs
 from megabuild.plan.options import Options
-from megabuild.plan.plan import Method
+from megabuild.plan.plan import Method, PlanItem, Task
 from megabuild.plan.run_choices import PygMode
 from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 from pin_audit import ci_rules
 from pyg_extensions import sources
-from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, recipes, release
+from pyg_extensions.find_wheel import Choice, WheelRequirements
+from pyg_extensions.pyg_index import WheelTarget
+from pyg_extensions.table import EXTENSIONS, Extension, ExtensionRelease, find, recipes, release
 
 Variant = dict[str, tuple[str, ...]]
+PLANNED = PlannedPackage(
+    name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-64",
+    python="3.12", build=(), host=(), run=(), constraints=(), test=(),
+)  # fmt: skip
 NONE = Path("/no/cache")
 WITH_ARCHIVE = tuple(extension for extension in EXTENSIONS if extension.has_sdist)
 
@@ -194,6 +204,7 @@ def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder
     assert compiled == {"pytorch_scatter", "pytorch_sparse"}
 
 
+
 def test_a_plan_has_the_note_of_each_wanted_extension_once(repository: Path, folder: Path) -> None:
     options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=folder, cache=folder)
     notes = {
@@ -210,6 +221,106 @@ def test_a_plan_has_the_note_of_each_wanted_extension_once(repository: Path, fol
         sources=sources.Sources(notes=notes),
     )
     assert planner.notes == ("first", "second")
+
+
+PYTHON = {"python": ("3.12.* *_cpython",)}
+
+
+def options_for(repository: Path, folder: Path, name: str, *wanted: str) -> Options:
+    return Options(config=load(repository, name), root=repository, output=folder, cache=folder / "cache",
+                   extensions=wanted, pyg_index=str(folder), pyg_sources=str(folder))  # fmt: skip
+
+
+def test_a_prebuilt_wheel_fits_the_values_of_the_run(
+    repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the provider's glibc and of --arch-list, not of the config; from the index that the user names."""
+    asked: list[object] = []
+
+    def find_wheel(wanted: object, version: str, *, index: object, cache: Path, report: object) -> Choice:
+        asked.extend([wanted, version, index, cache])
+        return Choice(wheel=None, reason="none")
+
+    monkeypatch.setattr(extensions, "find_wheel", find_wheel)
+    monkeypatch.setattr(extensions, "PygIndex", lambda address: f"index {address}")
+    options = options_for(repository, folder, "linux_64_cuda130", "scatter")
+    of_run = {"c_stdlib_version": ("2.41",), "torch_cuda_arch_list": ("9.0;12.0+PTX",), "pyg_scatter_version": ("9",)}
+    environment = Environment(channels=(), pythons=(), overrides={**PYTHON, **of_run})
+    (task,) = ExtensionPlanner.find(options, print).plan(environment, (), print)
+    target = WheelTarget(
+        python="3.12",
+        torch_version=options.config.torch_version,
+        cuda_version="13.0",
+        platform="linux-64",
+        glibc="2.41",
+    )
+    wanted = WheelRequirements(extension=find("scatter"), target=target, archs=("9.0", "12.0+PTX"))
+    assert asked == [wanted, "9", f"index {folder}", folder / "cache"]
+    assert task.archs == 2
+
+
+def test_an_extension_s_key_has_its_wheel_and_the_environments_of_each_of_its_packages(
+    repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's packages and the other extensions' come from the run, not from a channel."""
+    solvers: list[tuple[Environment, Platforms, list[str]]] = []
+    keys: list[tuple[object, ...]] = []
+
+    class FakeSolver:
+        def __init__(self, given: Environment, platforms: Platforms, own: Sequence[PlannedPackage]) -> None:
+            solvers.append((given, platforms, [package.name for package in own]))
+
+        def built_with(self, package: PlannedPackage) -> list[str]:
+            return [f"host of {package.name}"]
+
+    def render_tasks(config: Config, name: str, recipe: Path, values: object) -> tuple[Task, ...]:
+        packages = [replace(PLANNED, name=f"{name}-{number}") for number in range(2)]
+        items = tuple(PlanItem(package=package) for package in packages)
+        return (Task(extension=name, python="3.12", recipe=recipe, items=items, overrides=PYTHON),)
+
+    def inputs(_: object, task: Task, *collected: object) -> PackageInputs:
+        keys.append((task.extension, *collected))
+        return PackageInputs(text=task.extension, files={}, planned={}, staging="")
+
+    monkeypatch.setattr(extensions, "Solver", FakeSolver)
+    monkeypatch.setattr(extensions, "render_tasks", render_tasks)
+    monkeypatch.setattr(extensions, "choose_wheel", lambda *_: Choice(wheel=folder / "a.whl", reason="a.whl"))
+    monkeypatch.setattr(ExtensionPlanner, "inputs", inputs)
+    options = options_for(repository, folder, "linux_64_cpu", "scatter", "sparse")
+    environment = Environment(channels=(), pythons=(), overrides=PYTHON)
+    torch = [PlanItem(package=replace(PLANNED, name="pytorch"))]
+    tasks = ExtensionPlanner.find(options, print).plan(environment, torch, print)
+    names = ["pytorch_scatter", "pytorch_sparse"]
+    packages = [f"{name}-{number}" for name in names for number in range(2)]
+    assert solvers == [(environment, options.config.platforms, [*packages, "pytorch"])]
+    expected = [[[f"host of {name}-{number}"] for number in range(2)] for name in names]
+    assert keys == [(name, folder / "a.whl", torch, each) for name, each in zip(names, expected, strict=True)]
+    digests = [PackageInputs(text=name, files={}, planned={}, staging="").digest for name in names]
+    assert [{item.fingerprint for item in task.items} for task in tasks] == [{digest} for digest in digests]
+
+
+def test_extensions_are_rendered_with_the_values_of_the_run_and_of_their_sources(
+    repository: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a wanted one needs, and that those need, too; a local source comes before the provider's values."""
+    rendered: list[tuple[str, str, object]] = []
+    needs = {"pyg-lib": (), "pytorch_cluster": ("pyg-lib",), "pytorch_scatter": ("pytorch_cluster",)}
+
+    def render_tasks(config: Config, name: str, recipe: Path, values: object) -> tuple[Task, ...]:
+        rendered.append((config.name, recipe.parent.name, values))
+        package = replace(PLANNED, name=name, test=needs.get(name, ()))
+        items = (PlanItem(package=package),)
+        return (Task(extension=name, python="3.12", recipe=recipe, items=items, overrides=PYTHON),)
+
+    monkeypatch.setattr(extensions, "render_tasks", render_tasks)
+    options = options_for(repository, folder, "linux_64_cpu", "scatter")
+    planner = ExtensionPlanner.find(options, print)
+    of_provider = {**PYTHON, "c_compiler_version": ("15",), sources.BASE: ("https://provider.invalid",)}
+    packages = planner.packages(of_provider)
+    assert {package.name for package in packages} == {*needs}
+    assert planner.sources.overrides[sources.BASE] == (folder.as_uri(),)
+    expected = {**of_provider, **planner.sources.overrides}
+    assert rendered == [("linux_64_cpu", name, expected) for name in planner.recipes]
 
 
 @pytest.mark.parametrize("unsolvable", ["torch_scatter", "torch_sparse"])

@@ -188,6 +188,43 @@ def test_environments_of_extensions_are_kept_too_as_far_as_channels_have_their_p
     assert added == {("tool 1.*",): True, ("tool >=1",): True}
 
 
+@pytest.mark.parametrize("machine", ["linux-64", "linux-aarch64"])
+def test_a_record_has_all_that_a_later_run_compares_or_takes(
+    machine: str, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values of the provider alone: those of the run's options are a later run's own."""
+    of_provider = {"blas_impl": ("mkl",)}
+    monkeypatch.setattr(planning, "choose_provider", provider(tiny.channel, overrides=of_provider))
+    plan = tiny.plan(optimization="0", pythons=("3.12",))
+    other = Channel.parse("https://a.invalid/x")
+    environment = replace(plan.environment, channels=(*plan.environment.channels, other))
+    config = replace(plan.options.config, build_platform=machine)
+    plan = replace(plan, environment=environment, options=replace(plan.options, config=config))
+    monkeypatch.setattr(kept_environments, "solve_all", lambda *_: {})
+    kept_environments.keep_record(plan)
+    record = environment_record.read(plan.options.state)
+    assert record is not None
+    assert record.channels == (
+        RecordedChannel(address=str(tiny.channel), folder=str(tiny.channel), this_machine=True),
+        RecordedChannel(address="https://a.invalid/x", folder=None, this_machine=False),
+    )
+    assert (record.provider, record.cross_from) == ("conda-forge", "" if machine == "linux-64" else machine)
+    assert (record.pythons, record.overrides, record.packages) == (("3.12",), of_provider, ())
+    assert not record.is_complete
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_environments_are_not_kept_if_any_package_names_its_channels(number: int, tiny: Tiny) -> None:
+    plan = tiny.plan()
+    kept_environments.check_keepable(plan)
+    items = list(plan.items)
+    items[number] = replace(
+        items[number], package=replace(items[number].package, names_channels=True)
+    )
+    with pytest.raises(PreflightError, match=f"^{items[number].package.name}: .* hash over the channels"):
+        kept_environments.check_keepable(replace(plan, items=tuple(items)))
+
+
 class Asked(Exception):
     """A call that a test ends."""
 

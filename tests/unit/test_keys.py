@@ -233,6 +233,7 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         *,
         written: Mapping[str, str] | None = None,
         planned: PlannedPackage = PLANNED,
+        second: PlannedPackage = PLANNED,
         torch: str = "one",
         wheel: str = "",
         needs: str = "fmt 12",
@@ -247,7 +248,7 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             extension="pytorch_scatter",
             python="3.12",
             recipe=recipe,
-            items=(PlanItem(package=planned),),
+            items=(PlanItem(package=planned), PlanItem(package=second)),
             overrides={"python": ("3.12.* *_cpython",)},
         )
         path = tmp_path / "a.whl" if wheel else None
@@ -259,6 +260,7 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "recipe": {"written": {"pyg/pytorch_scatter/recipe.yaml": "2"}},
             "common": {"written": {"pyg/common/build.sh": "2"}},
             "planned": {"planned": replace(PLANNED, run=("numpy",))},
+            "planned: the second of its packages": {"second": replace(PLANNED, run=("numpy",))},
             "torch": {"torch": "another"},
             "wheel": {"wheel": "one"},
             "wheel: of another content": {"wheel": "two"},
@@ -673,7 +675,9 @@ def test_every_key_has_a_case() -> None:
     assert declared == {kind.__name__ for kind in CASES}
 
 
-def torch_of_an_extension(items: Sequence[PlanItem], tmp_path: Path) -> Mapping[str, str]:
+def torch_of_an_extension(
+    items: Sequence[PlanItem], tmp_path: Path, python: str | None = "3.12"
+) -> Mapping[str, str]:
     write(tmp_path / "pyg/pytorch_scatter/recipe.yaml")
     options = Options(
         config=load(ROOT.parents[2], "linux_64_cpu"), root=tmp_path, output=tmp_path, cache=tmp_path
@@ -681,7 +685,7 @@ def torch_of_an_extension(items: Sequence[PlanItem], tmp_path: Path) -> Mapping[
     planner = ExtensionPlanner(options=options, reason="", wanted=(), recipes={}, sources=Sources())
     task = Task(
         extension="pytorch_scatter",
-        python="3.12",
+        python=python,
         recipe=tmp_path / "pyg/pytorch_scatter/recipe.yaml",
         items=(),
         overrides={"python": ("3.12.* *_cpython",)},
@@ -689,11 +693,20 @@ def torch_of_an_extension(items: Sequence[PlanItem], tmp_path: Path) -> Mapping[
     return planner.inputs(task, None, items, []).torch
 
 
+def torch_of_an_extension_for_all_pythons(items: Sequence[PlanItem], tmp_path: Path) -> Mapping[str, str]:
+    """It is built with one of them."""
+    return torch_of_an_extension(items, tmp_path, python=None)
+
+
 def torch_of_own_tests(items: Sequence[PlanItem], _: Path) -> Mapping[str, str]:
     return planning._tested(replace(PLANNED, name="pytorch-tests", python="3.12"), items)
 
 
-@pytest.mark.parametrize("collect", [torch_of_an_extension, torch_of_own_tests], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "collect",
+    [torch_of_an_extension, torch_of_an_extension_for_all_pythons, torch_of_own_tests],
+    ids=lambda one: one.__name__,
+)
 def test_results_for_one_python_depend_on_packages_for_it_and_for_none(
     collect: Callable[[Sequence[PlanItem], Path], Mapping[str, str]], tmp_path: Path
 ) -> None:

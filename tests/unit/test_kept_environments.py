@@ -32,7 +32,7 @@ from groundwork.errors import (
     UsageError,
 )
 from groundwork.machine import machine_platform
-from groundwork.network.channel_logins import separate_logins
+from groundwork.network.channel_logins import Channels, Login, separate_logins
 from megabuild.configs.platforms import Platforms
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
@@ -680,6 +680,76 @@ def test_each_channel_keeps_its_own_packages(tmp_path: Path) -> None:
     kept = keep_channels(record, Environment(channels=tuple(channels), pythons=()), place(tmp_path))
     names = [[path.name for path in cast(Path, one.folder).rglob("*.conda")] for one in kept]
     assert names == [["a-1-0.conda"], ["b-1-0.conda"]]
+
+
+def test_kept_packages_of_folders_are_in_their_own_subdir_and_kind(tmp_path: Path) -> None:
+    """A cross build has packages of two platforms, which may have one file name."""
+    names = ("linux-aarch64/a-1-0.conda", "linux-64/a-1-0.conda", "noarch/b-1-0.tar.bz2")
+    here = replace(place(tmp_path), platforms=Platforms(build="linux-64", target="linux-aarch64"))
+    for is_made_here in (False, True):
+        folder = tmp_path / f"made {is_made_here}"
+        packages = []
+        for name in names:
+            path = write(folder / name, name)
+            made = RecordedPackage(
+                name=path.name[0], version="1", build="0", sha256=files.sha256(path), file_name=path.name,
+                subdir=path.parent.name, url="", channel=str(folder), entry={"name": path.name[0]},
+            )  # fmt: skip
+            packages.append(made)
+        if is_made_here:
+            write(folder / MADE_OF, json.dumps(dict.fromkeys(names, "key")))
+        record = EnvironmentRecord(
+            config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={},
+            channels=(RecordedChannel(address=str(folder), folder=str(folder), this_machine=is_made_here),),
+            packages=tuple(packages),
+        )  # fmt: skip
+        given = Environment(channels=(Channel.of_folder(folder),), pythons=())
+        (kept,) = keep_channels(record, given, here)
+        kept_folder = cast(Path, kept.folder)
+        found = {str(path.relative_to(kept_folder)): path.read_text() for path in kept_folder.glob("*/*-1-0.*")}
+        assert found == {name: name for name in names}
+        if is_made_here:
+            assert kept_folder == folder
+            (folder / names[1]).unlink()
+            with pytest.raises(VanishedError, match="1 package vanished"):
+                keep_channels(record, given, here)
+            continue
+        listed = {}
+        for path in kept_folder.glob("*/repodata.json"):
+            index = json.loads(path.read_text())
+            for kind in ("packages", "packages.conda"):
+                listed |= {f"{path.parent.name}/{name}": kind for name in index[kind]}
+        assert listed == {**dict.fromkeys(names, "packages.conda"), names[2]: "packages"}
+
+
+def test_all_recorded_packages_are_looked_for_on_servers_next_to_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def list_packages(*question: object) -> list[frozenset[tuple[str, str]]]:
+        asked.extend(question)
+        return [frozenset(), frozenset({("a-1-0.conda", "1"), ("b-1-0.conda", "1")})]
+
+    monkeypatch.setattr(kept_channels.solving, "list_packages", list_packages)
+    channels = (Channel.of_folder(tmp_path), Channel.parse("https://x.example/c"))
+    packages = []
+    for name in ("b", "a"):
+        made = RecordedPackage(
+            name=name, version="1", build="0", sha256="1", file_name=f"{name}-1-0.conda", subdir="linux-64",
+            url=f"https://x.example/c/linux-64/{name}-1-0.conda", channel="https://x.example/c", entry={},
+        )  # fmt: skip
+        packages.append(made)
+    recorded = [RecordedChannel(address=one.address, folder=None, this_machine=False) for one in channels]
+    record = EnvironmentRecord(
+        config="a", provider="conda-forge", planned=0.0, is_complete=False, pythons=(), overrides={},
+        packages=tuple(packages), channels=tuple(recorded),
+    )  # fmt: skip
+    login = Login(address="https://x.example/c", host="x.example", user="ann")
+    given = Environment(channels=channels, pythons=(), logins=(login,))
+    keep_channels(record, given, place(tmp_path))
+    everything = Channels(by_priority=channels, logins=(login,))
+    assert asked == [["a", "b"], everything, place(tmp_path).platforms]
 
 
 def test_packages_that_fit_no_index_are_named(tmp_path: Path) -> None:

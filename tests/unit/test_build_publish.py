@@ -63,6 +63,8 @@ def test_a_package_that_is_what_was_planned_is_published_and_known_from_then_on(
     assert published.records(channel) == known
     assert [published.is_published(channel, record, what) for what in ("f", "another")] == [True, False]
     assert not published.is_published(channel, None, "f")
+    longer = replace(record, fingerprint="0" * 64)
+    assert [published.is_published(channel, longer, f"{'0' * 63}{end}") for end in "01"] == [True, False]
     assert files.sha256(channel / record.path) == record.sha256
     repodata = json.loads((channel / "linux-64" / "repodata.json").read_text())
     assert list(repodata["packages.conda"]) == [PLANNED.file_name]
@@ -86,6 +88,36 @@ def test_builds_without_a_python_in_their_names_may_be_for_one_each(
     monkeypatch.setattr(published, "records", lambda _: dict.fromkeys(names, RECORD))
     assert published.current_names(tmp_path, ()) == names
     assert published.current_names(tmp_path, names[:2]) == names[:2]
+
+
+def test_an_index_with_the_hash_of_another_file_is_written_again(tmp_path: Path) -> None:
+    """As that of a former build under the same name: no client could install the package."""
+    channel, record = publish(tmp_path, "a")
+    publish(tmp_path, "b")
+    assert published.repair(channel, "linux-64") == []
+    path = channel / "linux-64" / "repodata.json"
+    whole = path.read_text()
+    path.write_text(whole.replace(record.sha256, "0" * 64))
+    assert path.read_text() != whole
+    assert published.repair(channel, "linux-64") == [f"{channel}: its index was damaged and has been rebuilt"]
+    assert json.loads(path.read_text())["packages.conda"] == json.loads(whole)["packages.conda"]
+
+
+@pytest.mark.parametrize("missing", [(), ("first",), ("second",), ("first", "second")], ids=str)
+def test_channels_that_a_package_needs_are_there_together_or_not_at_all(
+    missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    channel, _ = publish(tmp_path, "a")
+    needed = [Channel.of_folder(tmp_path / name) for name in ("first", "second")]
+    server = Channel.parse("https://x.example/c")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    for beside in ((server,), (*needed, server), (server,)):
+        published.note_channels(channel, beside)
+    for name in missing:
+        (tmp_path / name).rmdir()
+    expected = [(server,)] if missing else [(server,), (*needed, server)]
+    assert published.needed_channels(channel) == expected
 
 
 def test_a_package_leaves_the_records_before_the_disk(tmp_path: Path) -> None:

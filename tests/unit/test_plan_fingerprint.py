@@ -318,6 +318,36 @@ def test_a_python_module_counts_where_it_is_imported(recipe: Path) -> None:
     assert sorted(part.files) == ["build_staging.sh", "helper.py", "sync_tree.py"]
 
 
+def test_a_script_that_recipes_share_counts_with_those_in_its_own_folder(tmp_path: Path) -> None:
+    """To such a script, RECIPE_DIR is its own folder."""
+    recipe = tmp_path / "wheel" / "recipe.yaml"
+    write(recipe, 'outputs: [{staging: {name: s}, build: {script: "sh ../shared/run.sh"}}]')
+    write(tmp_path / "shared/run.sh", 'source "$RECIPE_DIR/helper.sh"; source "$RECIPE_DIR/own.sh"')
+    for name in ("shared/helper.sh", "wheel/own.sh", "wheel/other.sh", "shared/other.sh"):
+        write(tmp_path / name)
+    part, _ = parts(recipe, tmp_path)
+    assert part is not None
+    assert sorted(part.files) == ["shared/helper.sh", "shared/run.sh", "wheel/own.sh"]
+
+
+def test_a_key_in_an_expression_is_no_pin_where_the_expression_is_a_value(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    write(
+        recipe,
+        """
+        context: {words: "-D${{ in_a_value }}", others: "${{ words }} -O2"}
+        outputs:
+          - staging: {name: s}
+            build: {script: "echo ${{ others }} ${{ in_the_section }}"}
+            requirements: {host: [only_required]}
+        """,
+    )
+    part, _ = parts(recipe)
+    assert part is not None
+    keys = ["in_a_value", "in_the_section", "only_required"]
+    assert part.pins(part.variant_keys(keys, tmp_path), tmp_path) == {"only_required"}
+
+
 def test_every_script_of_the_recipe_counts_for_what_runs_it_and_tests_never_for_libtorch() -> None:
     recipe = ROOT.parents[2] / "recipe"
     staging, packages = parts(recipe / "recipe.yaml")

@@ -82,6 +82,23 @@ def finished(state: Path, name: str, fingerprint: Fingerprint) -> None:
     output_folder.seal_stagings(state / "out")
 
 
+def test_a_tree_is_stored_with_each_of_its_stagings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another feedstock's recipe may have several."""
+    state = tmp_path / "state"
+    finished(state, "a", Fingerprint())
+    write(state / "out/build_cache/staging_2/metadata.json", "{}")
+    output_folder.seal_stagings(state / "out")
+    packed: list[object] = []
+    monkeypatch.setattr(tree_archive, "pack", lambda folders, target: packed.append(folders))
+    monkeypatch.setattr(store_transfer, "_put_file", lambda *_: None)
+    monkeypatch.setattr(store_lookup, "staging_key", lambda _: "key")
+    plan = SimpleNamespace(staged_name="libtorch", options=SimpleNamespace(state=state))
+    store = server.Store(str(tmp_path / "store"), writes=True)
+    store_transfer._put_tree(cast(Any, plan), store, Status("x", state))
+    stagings = {f"stagings/{name}": state / "out/build_cache" / name for name in ("staging_1", "staging_2")}
+    assert packed == [{"tree": state / "tree", **stagings}]
+
+
 def fetched(
     folder: Path, made: Fingerprint, monkeypatch: pytest.MonkeyPatch, *, wanted: Fingerprint
 ) -> Callable[[Path], None]:

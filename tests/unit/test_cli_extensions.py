@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from megabuild.plan.plan import Method, Task
 from megabuild.plan.run_choices import PygMode
 from megabuild.run.plan_report import extension_lines
 from megabuild.run.progress import Progress
+from megabuild.store import published
 from pyg_extensions.find_wheel import Choice
 from pyg_extensions.table import recipes
 
@@ -74,6 +76,36 @@ def test_a_task_is_rendered_for_the_machine_that_compiles_with_the_values_of_its
         for pin, is_lowest in zip(python, ("true", "false"), strict=True)
     ]
     assert [task.overrides for task in tasks] == rows
+
+
+def test_what_exists_of_a_plan_was_made_from_its_inputs_and_has_passed_its_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages of extensions, too."""
+    names = {part: f"{part}-1-py312_0.conda" for part in ("torch", "scatter", "sparse", "cluster", "former")}
+    names["former"] = "torch-0-py313_0.conda"
+    record = published.PublishedPackage(path="", size=0, sha256="", fingerprint="inputs")
+    records = {
+        names["torch"]: replace(record, awaits="tests"), names["scatter"]: record,
+        names["sparse"]: replace(record, fingerprint="other inputs"), names["cluster"]: replace(record, is_tested=False),
+        names["former"]: replace(record, fingerprint="older inputs"),
+    }  # fmt: skip
+    monkeypatch.setattr(published, "records", lambda _: records)
+    monkeypatch.setattr(published, "is_published", lambda _, one, inputs: one and one.fingerprint == inputs)
+    items = []
+    for part in ("torch", "scatter", "sparse", "cluster"):
+        package = SimpleNamespace(name=part, file_name=names[part])
+        items.append(SimpleNamespace(package=package, file_name=names[part], fingerprint="inputs"))
+    plan = SimpleNamespace(
+        items=items[:1], all_items=items, options=SimpleNamespace(packages=tmp_path), stages=False, untested=""
+    )
+    made = Progress.read(cast(Any, plan))
+    assert made.existing == {names["torch"], names["scatter"]}
+    assert (made.untested, made.awaiting) == (frozenset(), {names["torch"]})
+    kinds = [(part, "py3.12") for part in ("torch", "scatter", "sparse", "cluster")]
+    assert made.former == {*kinds, ("torch", "py3.13")}
+    plan.untested = "this machine cannot run them"
+    assert Progress.read(cast(Any, plan)).untested == {names["cluster"]}
 
 
 def test_a_fitting_wheel_is_repackaged_and_other_extensions_are_compiled_or_left_out(

@@ -23,7 +23,7 @@ from groundwork import files
 from groundwork.channel import Channel
 from groundwork.errors import IntegrityError
 from megabuild.configs.render import PlannedPackage
-from megabuild.engine import archive
+from megabuild.engine import archive, reproducible
 from megabuild.run import package_build
 from megabuild.run.shelf import Shelf
 from megabuild.store import published
@@ -339,3 +339,22 @@ def test_a_published_package_names_the_servers_of_its_channels(
     extract(tmp_path / "finished/linux-64" / built.name, tmp_path / "extracted")
     about = json.loads((tmp_path / "extracted/info/about.json").read_text())
     assert about["channels"] == ["https://a.example/c/"]
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_the_glibc_of_this_machine_counts_for_packages_that_its_compilers_made(
+    local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished: list[object] = []
+    normalise = reproducible.normalise
+
+    def note(built: Path, target: Path, date: int, **how: Any) -> None:
+        finished.append((date, how["local"]))
+        normalise(built, target, date, **how)
+
+    monkeypatch.setattr(reproducible, "normalise", note)
+    built = package(tmp_path, {"lib/x": "x"})
+    plan = SimpleNamespace(date=1_000_000_000, environment=SimpleNamespace(channels=(), local=local))
+    attempt = SimpleNamespace(run=SimpleNamespace(plan=plan), halt=lambda: None)
+    package_build.finish(cast(Any, attempt), PLANNED, built, tmp_path / "finished")
+    assert finished == [(1_000_000_000, local)]

@@ -87,7 +87,8 @@ def test_what_exists_of_a_plan_was_made_from_its_inputs_and_has_passed_its_tests
     record = published.PublishedPackage(path="", size=0, sha256="", fingerprint="inputs")
     records = {
         names["torch"]: replace(record, awaits="tests"), names["scatter"]: record,
-        names["sparse"]: replace(record, fingerprint="other inputs"), names["cluster"]: replace(record, is_tested=False),
+        names["sparse"]: replace(record, fingerprint="other inputs"),
+        names["cluster"]: replace(record, is_tested=False),
         names["former"]: replace(record, fingerprint="older inputs"),
     }  # fmt: skip
     monkeypatch.setattr(published, "records", lambda _: records)
@@ -97,11 +98,16 @@ def test_what_exists_of_a_plan_was_made_from_its_inputs_and_has_passed_its_tests
         package = SimpleNamespace(name=part, file_name=names[part])
         items.append(SimpleNamespace(package=package, file_name=names[part], fingerprint="inputs"))
     plan = SimpleNamespace(
-        items=items[:1], all_items=items, options=SimpleNamespace(packages=tmp_path), stages=False, untested=""
+        items=items[:1],
+        all_items=items,
+        options=SimpleNamespace(packages=tmp_path),
+        stages=False,
+        untested="",
     )
     made = Progress.read(cast(Any, plan))
     assert made.existing == {names["torch"], names["scatter"]}
-    assert (made.untested, made.awaiting) == (frozenset(), {names["torch"]})
+    assert made.untested == frozenset()
+    assert made.awaiting == {names["torch"]}
     kinds = [(part, "py3.12") for part in ("torch", "scatter", "sparse", "cluster")]
     assert made.former == {*kinds, ("torch", "py3.13")}
     plan.untested = "this machine cannot run them"

@@ -244,7 +244,11 @@ def test_a_prebuilt_wheel_fits_the_values_of_the_run(
     monkeypatch.setattr(extensions, "find_wheel", find_wheel)
     monkeypatch.setattr(extensions, "PygIndex", lambda address: f"index {address}")
     options = options_for(repository, folder, "linux_64_cuda130", "scatter")
-    of_run = {"c_stdlib_version": ("2.41",), "torch_cuda_arch_list": ("9.0;12.0+PTX",), "pyg_scatter_version": ("9",)}
+    of_run = {
+        "c_stdlib_version": ("2.41",),
+        "torch_cuda_arch_list": ("9.0;12.0+PTX",),
+        "pyg_scatter_version": ("9",),
+    }
     environment = Environment(channels=(), pythons=(), overrides={**PYTHON, **of_run})
     (task,) = ExtensionPlanner.find(options, print).plan(environment, (), print)
     target = WheelTarget(

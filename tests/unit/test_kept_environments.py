@@ -37,7 +37,7 @@ from megabuild.configs.platforms import Platforms
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.engine import Engine
-from megabuild.plan import environment_record, kept_channels, kept_environments, planning
+from megabuild.plan import environment_record, kept_channels, kept_environments, planning, solving
 from megabuild.plan.environment_packages import solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
 from megabuild.plan.kept_channels import KeptPlace, VanishedError, keep_channels
@@ -218,9 +218,7 @@ def test_environments_are_not_kept_if_any_package_names_its_channels(number: int
     plan = tiny.plan()
     kept_environments.check_keepable(plan)
     items = list(plan.items)
-    items[number] = replace(
-        items[number], package=replace(items[number].package, names_channels=True)
-    )
+    items[number] = replace(items[number], package=replace(items[number].package, names_channels=True))
     with pytest.raises(PreflightError, match=f"^{items[number].package.name}: .* hash over the channels"):
         kept_environments.check_keepable(replace(plan, items=tuple(items)))
 
@@ -706,7 +704,9 @@ def test_kept_packages_of_folders_are_in_their_own_subdir_and_kind(tmp_path: Pat
         given = Environment(channels=(Channel.of_folder(folder),), pythons=())
         (kept,) = keep_channels(record, given, here)
         kept_folder = cast(Path, kept.folder)
-        found = {str(path.relative_to(kept_folder)): path.read_text() for path in kept_folder.glob("*/*-1-0.*")}
+        found = {
+            str(path.relative_to(kept_folder)): path.read_text() for path in kept_folder.glob("*/*-1-0.*")
+        }
         assert found == {name: name for name in names}
         if is_made_here:
             assert kept_folder == folder
@@ -714,7 +714,7 @@ def test_kept_packages_of_folders_are_in_their_own_subdir_and_kind(tmp_path: Pat
             with pytest.raises(VanishedError, match="1 package vanished"):
                 keep_channels(record, given, here)
             continue
-        listed = {}
+        listed: dict[str, str] = {}
         for path in kept_folder.glob("*/repodata.json"):
             index = json.loads(path.read_text())
             for kind in ("packages", "packages.conda"):
@@ -731,7 +731,7 @@ def test_all_recorded_packages_are_looked_for_on_servers_next_to_folders(
         asked.extend(question)
         return [frozenset(), frozenset({("a-1-0.conda", "1"), ("b-1-0.conda", "1")})]
 
-    monkeypatch.setattr(kept_channels.solving, "list_packages", list_packages)
+    monkeypatch.setattr(solving, "list_packages", list_packages)
     channels = (Channel.of_folder(tmp_path), Channel.parse("https://x.example/c"))
     packages = []
     for name in ("b", "a"):

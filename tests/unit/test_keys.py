@@ -166,7 +166,9 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "build": {"planned": replace(PLANNED, staging_build=("gcc", "ninja"))},
             "host": {"planned": replace(PLANNED, staging_host=("zlib", "fmt"))},
             "required": {"planned": replace(PLANNED, staging_host=("zlib", "png"))},
-            "required: in the build environment": {"planned": replace(PLANNED, staging_build=("gcc", "make"))},
+            "required: in the build environment": {
+                "planned": replace(PLANNED, staging_build=("gcc", "make"))
+            },
             "system": {"libpng": "2"},
             "unpacked": {"unpacked": "libideep-dev_3.7-2_amd64.deb"},
             "unpacked: a further one": {"unpacked": "libideep-dev_3.7-1_amd64.deb zlib1g-dev_1_amd64.deb"},
@@ -193,8 +195,8 @@ def test_a_tree_is_resumed_with_other_headers_that_its_root_has_only_unpacked(
     first = "libpython3.13_3.13.5-2_arm64.deb libideep-dev_3.7-1_amd64.deb"
 
     def changes(unpacked: str) -> list[tuple[str, Role]]:
-        stagings = [cast(StagingInputs, case.make(unpacked=each)).fingerprint for each in (first, unpacked)]
-        return [(change.phrase, change.role) for change in compare(*stagings, EnvironmentInputs())]
+        old, new = (cast(StagingInputs, case.make(unpacked=each)).fingerprint for each in (first, unpacked))
+        return [(change.phrase, change.role) for change in compare(old, new, EnvironmentInputs())]
 
     assert changes(first.replace("3.7-1", "3.7-2")) == [("headers libideep-dev changed", Role.SOURCE)]
     assert changes(first.replace("3.13.5-2", "3.13.5-3")) == []  # a package of the channel is made of it

@@ -118,7 +118,12 @@ def test_the_provider_is_asked_for_what_all_packages_of_a_run_require(
         options = tiny.options(rehearse=rehearse)
         planning.survey_plan(options, lambda _: None)
         request = asked.pop()
-        assert [package.name for package in request.planned] == ["tinylib", "tinypy", "tinypy", "an-extension"]
+        assert [package.name for package in request.planned] == [
+            "tinylib",
+            "tinypy",
+            "tinypy",
+            "an-extension",
+        ]
         assert (request.config, request.cache) == (options.config, options.cache)
         assert request.rehearsal == rehearse
 
@@ -175,7 +180,9 @@ def stage(
     """The facts of a staging for linux-64 that solves its environments with ``solve``."""
     known = load(ROOT.parents[2], "linux_64_cpu")
     config = replace(known, variant=variant, zip_keys=(), build_platform=build_platform)
-    options = Options(config=config, root=recipe.parent.parent, output=Path("/x"), cache=Path("/cache"), own=own)
+    options = Options(
+        config=config, root=recipe.parent.parent, output=Path("/x"), cache=Path("/cache"), own=own
+    )
     environment = Environment(channels=(Channel.parse("none"),), pythons=(), overrides=overrides)
     part, _ = parts(recipe, own=own)
     with pytest.MonkeyPatch.context() as patch:

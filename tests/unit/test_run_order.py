@@ -21,6 +21,7 @@ from test_run_places import tiny as tiny
 from tiny import Tiny, kept_sentences, make_package
 
 from groundwork import channel_folder, files, in_use
+from groundwork.channel import Channel
 from groundwork.error_patterns import ErrorKind
 from groundwork.error_report import FirstError
 from groundwork.errors import (
@@ -65,9 +66,10 @@ from megabuild.run.summary import ResultStatus, name_of_test
 from megabuild.status.record import RunStatus
 from megabuild.status.status import Status
 from megabuild.store import published
+from pyg_extensions import find_wheel
 from pyg_extensions.install import installer
 from pyg_extensions.sources import BASE
-from pyg_extensions.table import find
+from pyg_extensions.table import EXTENSIONS, find
 
 
 @pytest.mark.parametrize(
@@ -995,13 +997,62 @@ def test_an_extension_waits_for_the_tests_of_its_pythons_pytorch(monkeypatch: py
     assert work.packages == ("a", "b")
 
 
-def test_all_sources_of_this_machine_are_mounted_for_an_extension() -> None:
-    found = find("scatter")
+def test_an_extension_is_built_with_all_that_it_needs_and_checked_for_the_values_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    class Built(PackageBuild):
+        def __init__(self, *_: object, needs: Sequence[str], **__: object) -> None:
+            seen.append(list(needs))
+            self.missing = {}
+
+        def run(self, *_: object) -> Any:
+            return None, None
+
+        def finish(self, _: object) -> Any:
+            return [SimpleNamespace(path=Path("x.conda"))]
+
+    def make_place(_: object, *, channels: Sequence[Channel], **__: object) -> object:
+        seen.append([channel.address for channel in channels])
+        return SimpleNamespace(state_inside="/in", more={})
+
+    monkeypatch.setattr(extension, "PackageBuild", Built)
+    monkeypatch.setattr(extension, "make_place", make_place)
+    monkeypatch.setattr(extension, "make_job", lambda *_, **__: None)
+    monkeypatch.setattr(find_wheel, "check_package", lambda path, **expected: seen.append((path, expected)))
+    addresses = ("https://a.example/x", "https://b.example/x")
+    environment = SimpleNamespace(channels=tuple(map(Channel.parse, addresses)))
+    variant = {"torch_cuda_arch_list": ("9.0;12.0+PTX",)}
+    plan = SimpleNamespace(
+        options=SimpleNamespace(state=tmp_path), environment=environment, untested="", staged_name="libtorch",
+        config=SimpleNamespace(accelerator="cuda130", variant=variant, torch_version="2.13.0"),
+        extensions=[SimpleNamespace(name=name, file_names=[f"{name}.conda"]) for name in ("one", "two", "three")],
+    )  # fmt: skip
+    task = SimpleNamespace(
+        name="sparse-py312", extension="sparse", python="3.12", needs=("one", "three"), items=(), wheel=None,
+        recipe=tmp_path, overrides={"python": ("3.12.*",)},
+    )  # fmt: skip
+    run = SimpleNamespace(plan=plan, status=Status("x", tmp_path), progress=None)
+    extension._build(cast(Any, run), cast(Any, task), {}, 1, threading.Event())
+    expected = {
+        "accelerator": "cuda130", "archs": ("9.0", "12.0+PTX"), "python": "3.12", "torch_version": "2.13.0",
+    }  # fmt: skip
+    assert seen == [
+        ["one.conda", "three.conda"],
+        [str(tmp_path / "pyg" / "torch"), *addresses],
+        (Path("x.conda"), expected),
+    ]
+
+
+@pytest.mark.parametrize("name", [extension.name for extension in EXTENSIONS])
+def test_all_sources_of_this_machine_are_mounted_for_an_extension(name: str) -> None:
+    found = find(name)
     keys = [BASE, f"{found.key}_git"]
     if found.checkout is not None:
         keys.append(found.checkout.key)
     overrides = {key: (f"/sources/{number}",) for number, key in enumerate(keys)}
-    task = cast(Any, SimpleNamespace(extension="scatter", overrides={**overrides, "python": ("/x",)}))
+    task = cast(Any, SimpleNamespace(extension=name, overrides={**overrides, "python": ("/x",)}))
     assert extension._local_sources(task) == {key: value for key, (value,) in overrides.items()}
     remote = dict.fromkeys(keys, ("https://sources.example/x",))
-    assert extension._local_sources(cast(Any, SimpleNamespace(extension="scatter", overrides=remote))) == {}
+    assert extension._local_sources(cast(Any, SimpleNamespace(extension=name, overrides=remote))) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ from tiny import Tiny, build_with, make_channel
 from groundwork.channel import Channel
 from groundwork.job_pool import JobPool
 from groundwork.machine import machine_platform
+from groundwork.network.channel_logins import Login
 from groundwork.redact import Mask
 from megabuild.engine.job import Job, WorkerOptions
 from megabuild.engine.supervisor import Place
-from megabuild.isolation.base import Isolation
+from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan.run_choices import RunChoices
 from megabuild.run import pytorch, sandbox_paths
@@ -91,6 +93,32 @@ def test_a_build_is_solved_for_the_machine_that_the_user_names(
         "CONDA_OVERRIDE_CUDA": "",
         "CONDA_OVERRIDE_GLIBC": "2.41",  # of the root folder that the provider made
     }
+
+
+@pytest.mark.parametrize("isolation", [Host(), Bubblewrap(root=Path("/"))], ids=lambda one: one.name)
+def test_a_task_has_the_caches_of_its_isolation_and_the_values_of_its_job(
+    isolation: Isolation, tiny: Tiny
+) -> None:
+    """A build with less rights writes none of the files that one on the host runs."""
+    with started(tiny, isolation, optimization="0") as run:
+        plan = run.plan
+        login = Login(address="https://c.example/x", host="c.example", user="ann", password="secret")
+        environment = replace(plan.environment, logins=(login,))
+        progress = replace(run.progress, plan=replace(plan, environment=environment))
+        run = replace(run, progress=progress)
+        attempt = Attempt(run, "x", plan.options.state, jobs=1, stop=threading.Event())
+        channels = (Channel.parse("https://c.example/x"),)
+        place = make_place(attempt, recipe=plan.options.recipe, channels=channels)
+        place.state.mkdir(parents=True, exist_ok=True)
+        job = make_job(attempt, place, JobPart(), overrides={"blas_impl": ("mkl",), "python": ("3.12.*",)})
+    mounts = {mount.target.rpartition("/")[2]: mount.source for mount in place.mounts}
+    assert mounts["rattler"] == plan.options.unpacked_folder(isolation)
+    assert mounts["ccache"] == plan.options.objects_folder(isolation)
+    assert '"ann"' in place.logins
+    variant = json.loads((place.state / sandbox_paths.VARIANT).read_text())
+    assert (variant["blas_impl"], variant["python"]) == (["mkl"], ["3.12.*"])
+    assert variant["torch_source"] == ["official"], "of the config: the job has all overrides"
+    assert (job.platform, job.build_platform) == ("linux-64", "linux-64")
 
 
 def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,3 +259,31 @@ def test_a_later_staging_of_the_name_of_a_removed_one_is_not_a_flushed_one(
     assert not metadata.parent.exists()
     write(metadata, "{}")
     assert output_folder.staging_caches(tmp_path / "out") == []
+
+
+def test_packages_outside_a_plan_are_kept_with_their_inputs_for_a_later_one(tmp_path: Path) -> None:
+    """Such as a run for another Python; they count for none whose inputs are others."""
+    names = {name: f"{name}-1-0.conda" for name in ("first", "second")}
+    for name in names:
+        make_package(tmp_path / "out" / "linux-64", name, "1", "0")
+    write(tmp_path / "out" / output_folder.INPUTS, "".join(f"{name} f\n" for name in names.values()))
+
+    def prepare(**inputs: str) -> list[str]:
+        planned = {names[name]: value for name, value in inputs.items()}
+        return output_folder.prepare_output(tmp_path, inputs=planned, published=[], platform="linux-64")
+
+    assert prepare(first="f") == ["linux-64/first-1-0.conda"]
+    assert prepare(second="f") == ["linux-64/second-1-0.conda"]
+    assert prepare(first="f", second="g") == ["linux-64/first-1-0.conda"]
+    assert prepare(second="f") == []
+
+
+def test_each_staging_that_is_finished_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another feedstock's recipe may have several."""
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "sync", lambda: flushed.append(1))
+    for number in range(1, 3):
+        write(tmp_path / f"out/build_cache/staging_{number}/metadata.json", "{}")
+        for _ in range(2):
+            output_folder.seal_stagings(tmp_path / "out")
+        assert len(output_folder.staging_caches(tmp_path / "out")) == len(flushed) == number

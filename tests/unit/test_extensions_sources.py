@@ -204,7 +204,6 @@ def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder
     assert compiled == {"pytorch_scatter", "pytorch_sparse"}
 
 
-
 def test_a_plan_has_the_note_of_each_wanted_extension_once(repository: Path, folder: Path) -> None:
     options = Options(config=load(repository, "linux_64_cpu"), root=repository, output=folder, cache=folder)
     notes = {

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from small_files import program, shared_library, write
@@ -18,11 +19,15 @@ from cuda_code.elf_file import opened
 from groundwork.errors import ProviderError
 from groundwork.machine import machine_platform
 from megabuild.configs.config import load
-from megabuild.providers.debian import cuda, libraries, root
+from megabuild.providers import catalogue, local_channel
+from megabuild.providers.debian import cuda, libraries, provider, root
+from megabuild.providers.debian.provider import DebianProvider
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Pending, ProviderRequest
 from megabuild.providers.local import interpreters
+from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local_channel import LocalChannel
 from megabuild.providers.select import choose_provider
 
 
@@ -143,6 +148,68 @@ def test_a_plan_says_that_a_root_is_made_first_and_an_unfinished_one_is_none(
         assert any(f"({size} GB)" in note for note in planned.notes)
         assert planned.pythons
         assert any("mmdebstrap" in note for note in planned.notes)
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="names of linux-64")
+@pytest.mark.parametrize("version", [None, "12.4"])
+def test_the_environment_is_that_of_the_root(
+    version: str | None, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root with CUDA is another one; the plan reads the packages made of it by their own inputs."""
+    asked: list[object] = []
+    made = DebianRoot(path=tmp_path / "r", fingerprint="f", release="13.1")
+    own = {
+        name: LocalPackage(name=name, version="1", platform="linux-64", inputs=inputs)
+        for name, inputs in (("libs", {"root": "f"}), ("nvcc", {"root": "f", "flags": "-a"}), ("cudnn", {"wheel": "1"}))
+    }  # fmt: skip
+    toolchain = Toolchain(
+        cc="gcc", cxx="g++", version="99.1.0", glibc="2.41", programs={}, libraries={}, digest="d"
+    )
+
+    def answered(answer: Any, *question: object) -> Any:
+        asked.append(question)
+        return answer
+
+    def root_of(cache: Path, *_: object, cuda: bool = False, foreign: object = None) -> DebianRoot:
+        asked.append((cache, cuda, foreign))
+        return made
+
+    def channel(request: object, *_: object, extra: list[LocalPackage], **more: Any) -> LocalChannel:
+        asked.append(([package.name for package in extra], more["toolchain"], more["only"]))
+        return LocalChannel(
+            path=tmp_path, packages=tuple(extra), toolchain=toolchain, stand_ins=(), by_name=()
+        )
+
+    for name in ("find", "make"):
+        monkeypatch.setattr(root, name, root_of)
+    monkeypatch.setattr(root, "enter", lambda path: [str(path)])
+    monkeypatch.setattr(provider, "probe", lambda *, root, enter: answered(toolchain, root, enter))
+    monkeypatch.setattr(libraries, "package", lambda *given: answered(own["libs"], *given))
+    monkeypatch.setattr(cuda, "packages", lambda *given: answered([own["nvcc"]], *given))
+    monkeypatch.setattr(DebianProvider, "nvidia", lambda *_, **__: [own["cudnn"]])
+    monkeypatch.setattr(local_channel, "make", channel)
+    monkeypatch.setattr(interpreters, "find", lambda report: {"3.13": None})
+    config = load(repository, "linux_64_cuda124_debian" if version else "linux_64_cpu_debian")
+    request = ProviderRequest(config=config, planned=[], cache=tmp_path, report=lambda _: None)
+    for is_survey in (True, False):
+        asker = choose_provider(request)
+        environment = asker.survey() if is_survey else asker.provide()
+        roots = [(tmp_path / "debian", version is not None, None)] * (1 + is_survey)
+        of_cuda = [(made, catalogue.load().debian_cuda, version, "linux-64")] if version else []
+        names = ["libs", "nvcc", "cudnn"] if version else ["libs"]
+        of_root = [(made.path, [str(made.path)]), (made, "2.41", "linux-64"), *of_cuda]
+        assert asked == [*roots, *of_root, (names, toolchain, ("3.13",))]
+        asked.clear()
+        assert (environment.root, environment.source) == (made.path, made.source)
+        assert environment.of_root == provider.keys_of_root(own[name] for name in names)
+        assert {*environment.of_root} == {*names} - {"cudnn"}
+        assert environment.overrides["torch_source_path"] == (provider.SOURCE_INSIDE,)
+        assert environment.overrides["c_compiler_version"] == ("99",)
+        assert environment.virtual_packages == {"__glibc": "2.41", **({"__cuda": version} if version else {})}
+    monkeypatch.setattr(root, "find", lambda *_, **__: None)
+    planned = choose_provider(request).survey()
+    assert planned.virtual_packages == ({"__cuda": version} if version else {})
+    assert planned.overrides["torch_python_base"] == ("3.13",)
 
 
 def test_a_root_is_on_the_disk_before_it_has_its_name(

@@ -20,10 +20,12 @@ from megabuild.configs import config as configs
 from megabuild.configs.config import Config, load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.provider_name import ProviderName
+from megabuild.configs.render import PlannedPackage
 from megabuild.providers import local_channel
 from megabuild.providers.debian import cross, foreign, libraries, root
 from megabuild.providers.debian.cross import CrossDebianProvider
 from megabuild.providers.debian.foreign import PYTHONS, PYTHONS_FOLDER, Foreign
+from megabuild.providers.debian.provider import SOURCE_INSIDE
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.local import compilers, cross_python, interpreters
@@ -380,6 +382,46 @@ def test_a_cross_build_has_the_pythons_that_both_machines_have(
     assert sides["linux-aarch64"].running["3.13"].machine == ""
     subdirs = {package.subdir for package in sides["linux-64"].own}
     assert subdirs == {"linux-64", "noarch"}
+
+
+@pytest.mark.parametrize("surveyed", [True, False])
+def test_a_cross_build_has_the_root_and_the_packages_of_both_platforms(
+    surveyed: bool, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    asked: list[object] = []
+
+    def root_of(cache: Path, *_: object, cuda: bool = False, foreign: object = None) -> DebianRoot:
+        asked.append((cache, cuda, foreign))
+        return world.root
+
+    def channel(request: object, sides: Sequence[Side], **given: object) -> LocalChannel:
+        made = world.channel(request, sides, **given)
+        return replace(made, packages=tuple(package for side in sides for package in side.own))
+
+    for name in ("find", "make"):
+        monkeypatch.setattr(root, name, root_of)
+    monkeypatch.setattr(local_channel, "make_of_sides", channel)
+    needing = PlannedPackage(
+        name="a", version="1", build_string="0", build_number=0, file_name="a-1-0.conda", subdir="linux-aarch64",
+        python="3.13", build=("cmake",), host=("debian-torch-libs", "fmt"), run=(), constraints=(), test=("pytest",),
+        staging_build=("gcc",), staging_host=("zlib",),
+    )  # fmt: skip
+    config = load(repository, "linux_aarch64_cpu_debian")
+    request = ProviderRequest(config=config, planned=(needing,), cache=tmp_path, report=lambda _: None)
+    asker = choose_provider(request)
+    made = asker.survey() if surveyed else asker.provide()
+    assert asked == [(tmp_path / "debian", False, ARM)] * (1 + surveyed)
+    sides: Mapping[str, Side] = world.made["sides"]
+    assert {*sides["linux-64"].needs} == {"cmake", "gcc", "crossenv"}
+    assert {*sides["linux-aarch64"].needs} == {"debian-torch-libs", "fmt", "pytest", "zlib"}
+    for platform, side in sides.items():
+        assert {package.subdir for package in side.own} <= {platform, "noarch"}
+    (libs,) = (package for package in sides["linux-aarch64"].own if package.name == libraries.NAME)
+    assert libs.platform == "linux-aarch64"
+    assert {*made.of_root} == {libraries.NAME}
+    assert made.overrides["torch_source_path"] == (SOURCE_INSIDE,)
+    assert made.overrides["torch_python_base"] == ("3.13",)
 
 
 def test_a_machine_that_cannot_cross_compile_says_so(

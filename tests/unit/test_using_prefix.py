@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from calling import call
@@ -88,6 +89,32 @@ def test_an_earlier_runs_python_comes_from_that_runs_channel(output: Path) -> No
     former = environments.solve(channel, ["greeting", "python 3.11.*"])
     versions = [str(record.version) for solution in (newest, former) for record in solution.records]
     assert [version for version in versions if version.startswith("3.")] == ["3.12.1", "3.11.7"]
+
+
+def test_an_environment_is_solved_with_the_channels_of_each_run_until_one_has_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = {name: Channel.parse(f"https://{name}.example/x") for name in ("more", "a", "b", "c")}
+    lists = [(named["a"], named["b"]), (named["c"],)]
+    asked: list[tuple[Sequence[str], list[str], str, object]] = []
+
+    def solve(specs: Sequence[str], channels: Channels, platform: str, **more: object) -> list[Any]:
+        addresses = [channel.address for channel in channels.by_priority]
+        asked.append((specs, addresses, platform, more["virtual"]))
+        if len(asked) < len(lists):
+            raise PreflightError("no such package")
+        return []
+
+    monkeypatch.setattr(published, "channels_beside", lambda _: lists)
+    monkeypatch.setattr(environments, "solved", solve)
+    virtual = {"__glibc": "2.99"}
+    solution = environments.solve(
+        tmp_path, ["a"], more=[named["more"]], virtual=virtual, platform="linux-aarch64"
+    )
+    first, last = ([str(tmp_path), named["more"].address, *(each.address for each in one)] for one in lists)
+    assert asked == [(["a"], one, "linux-aarch64", virtual) for one in (first, last)]
+    assert solution.platform == "linux-aarch64"
+    assert [channel.address for channel in solution.channels.by_priority] == last
 
 
 def test_packages_for_another_platform_are_named_as_such(

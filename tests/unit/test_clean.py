@@ -254,6 +254,14 @@ def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Pat
     assert not (cache / "channel/channels" / KEY[::-1]).exists()
 
 
+def test_the_channels_of_all_runs_stay(output: Path, cache: Path) -> None:
+    """An earlier run for another Python may have had other channels than the last one."""
+    for name in (KEY, KEY[::-1]):
+        channel = Channel.of_folder(cache / "channel/channels" / name)
+        published.note_channels(output / "packages" / RUN, [channel])
+    assert {Path(path).name for path in clean(output, cache, "channels")} == {KEY, KEY[::-1], STORED}
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"\xff", b'{"a": 1}', b'[["/x"', b'[["https://host:port"]]'],

@@ -10,7 +10,7 @@ from wheel_files import make_page
 
 from groundwork.errors import ProviderError
 from groundwork.network.client import Answer, Client, NetworkError
-from groundwork.network.index import File, configured, offered
+from groundwork.network.index import Configured, File, configured, offered
 from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting
 
 
@@ -107,3 +107,13 @@ def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     where = replace(configured(), indexes=(), links=(str(tmp_path / "gone"),))
     with pytest.raises(NetworkError, match="gone: no such folder"):
         offered("torch", where, where.client().page)
+
+
+def test_a_folder_of_wheels_has_those_of_a_project_by_its_whole_name(tmp_path: Path) -> None:
+    names = ["torch-2.13.0-py3-none-any.whl", "torch_scatter-2.1.2-py3-none-any.whl"]
+    for name in names:
+        (tmp_path / name).touch()
+    where = Configured(links=(str(tmp_path),))
+    for project, name in zip(("torch", "torch-scatter"), names, strict=True):
+        found, troubles = offered(project, where, where.client().page)
+        assert ([file.name for file in found], troubles) == ([name], ())

@@ -8,7 +8,7 @@ import re
 import threading
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError, UpstreamTestError, UsageError
 from megabuild import upload as uploading
 from megabuild.store import published
+from megabuild.upload import Artifact, Variant
 
 CONFIG = "linux_64_cuda130"
 FLAVOUR = "cuda130_mkl"
@@ -278,3 +279,30 @@ def test_a_rehearsal_is_refused_however_its_folder_is_written(release: Channel, 
     done = call(invocation, "upload", written.format(rehearsal.name), "-o", str(release.output))
     assert done.exit_code == UsageError.exit_code, done.stdout
     assert "scaled model" in done.stderr
+
+
+def test_the_newest_build_of_a_variant_is_uploaded_after_all_that_its_package_requires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One Python's package may require more than another's."""
+    needs: dict[str, tuple[str, ...]] = {"lib-1-0.conda": ("base",), "base-1-0.conda": ()}
+    needs |= {
+        "torch-1-py312_h2_0.conda": ("lib",),
+        "torch-1-py312_h1_0.conda": ("lib",),
+        "torch-1-py313_h1_0.conda": (),
+    }
+    record = published.PublishedPackage(path="", size=1, sha256="", fingerprint="")
+    records = {name: replace(record, path=name, modified=number) for number, name in enumerate(needs)}
+
+    def read(path: Path, size: int) -> Artifact:
+        build = path.name.split("-")[2].partition("_")[0]
+        variant = Variant(name=path.name.partition("-")[0], build=build, python=())
+        return Artifact(variant=variant, path=path, size=size, depends=needs[path.name])
+
+    monkeypatch.setattr(published, "records", lambda _: records)
+    monkeypatch.setattr(uploading, "_read", read)
+    release = uploading.find_release(tmp_path, "x")
+    assert [artifact.path.name for artifact in release.artifacts] == [
+        "base-1-0.conda", "lib-1-0.conda", "torch-1-py312_h1_0.conda", "torch-1-py313_h1_0.conda",
+    ]  # fmt: skip
+    assert [artifact.path.name for artifact in release.replaced] == ["torch-1-py312_h2_0.conda"]

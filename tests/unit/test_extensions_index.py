@@ -9,6 +9,7 @@ import pytest
 from wheel_files import make_page
 
 from groundwork.errors import ProviderError
+from groundwork.network import index
 from groundwork.network.client import Answer, Client, NetworkError
 from groundwork.network.index import Configured, File, configured, offered
 from pyg_extensions.pyg_index import PygIndex, WheelTarget, fitting
@@ -117,3 +118,18 @@ def test_a_folder_of_wheels_has_those_of_a_project_by_its_whole_name(tmp_path: P
     for project, name in zip(("torch", "torch-scatter"), names, strict=True):
         found, troubles = offered(project, where, where.client().page)
         assert ([file.name for file in found], troubles) == ([name], ())
+
+
+def test_an_index_that_is_asked_alone_stands_for_pip_s_indexes_and_folders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pip = Configured(indexes=("https://pip.invalid",), links=("/wheels",), proxy="http://proxy.invalid")
+    monkeypatch.setattr(index, "configured", lambda: pip)
+    more = ("https://more.invalid/", "/more")
+    added = index.places(more)
+    assert (added.indexes, added.links) == (
+        ("https://pip.invalid", "https://more.invalid"),
+        ("/wheels", "/more"),
+    )
+    alone = index.places(more, "https://alone.invalid")
+    assert (alone.indexes, alone.links, alone.proxy) == (("https://alone.invalid",), (), pip.proxy)

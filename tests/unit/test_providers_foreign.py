@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from small_files import program, shared_library, write
 
 from groundwork.errors import ProviderError
-from groundwork.network.index import best_first, linked
-from groundwork.network.resolver import marker_environment
+from groundwork.machine import machine_platform
+from groundwork.network import resolver
+from groundwork.network.index import Configured, best_first, linked
+from groundwork.network.resolver import Target, marker_environment
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, load
 from megabuild.configs.platforms import Platforms
@@ -205,6 +208,45 @@ def test_pythons_are_described_without_running_them(tmp_path: Path) -> None:
         ARM.interpreters(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (
+            Target(version="3.12.4", executable=Path("/py")),
+            {"--python=/py", "--python-version=3.12.4", "--no-deps"},
+        ),
+        (
+            Target(version="3.13.1", executable=Path("/py"), free_threaded=True),
+            {"--python=/py", "--no-deps"},
+        ),
+        (
+            Target(version="3.12.4", executable=Path("/py"), machine="aarch64"),
+            {f"--python={sys.executable}", "--python-version=3.12.4", "--no-deps",
+             "--python-platform=aarch64-unknown-linux-gnu"},
+        ),
+    ],
+    ids=["own", "free-threaded", "another machine's"],
+)  # fmt: skip
+def test_wheels_are_resolved_for_the_python_that_gets_them(
+    target: Target, words: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: "/uv")
+    alone, all_of_them = (
+        resolver._command(target, tmp_path, dependencies=dependencies) for dependencies in (False, True)
+    )
+    assert {word for word in alone if word.startswith(("--python", "--no-deps"))} == words
+    assert [*all_of_them, "--no-deps"] == alone
+    assert f"--cache-dir={tmp_path}" in alone
+    offers = []
+    for machine in ("x86_64", "aarch64"):
+        abi = f"cp{target.python.replace('.', '')}"
+        name = f"a-1-cp{target.version[0]}{target.version[2:4]}-{abi}-manylinux2014_{machine}.whl"
+        offers.append({"url": f"https://index.invalid/{name}", "hashes": {"sha256": "1" * 64}})
+    if target.machine or machine_platform() == "linux-64":
+        chosen = resolver._best(offers, target, Configured())
+        assert chosen.name.endswith(f"{target.machine or 'x86_64'}.whl")
+
+
 def test_a_python_of_another_machine_gets_that_machines_wheels(tmp_path: Path) -> None:
     python_files(tmp_path)
     python = ARM.interpreters(tmp_path)["3.13"]
@@ -213,7 +255,11 @@ def test_a_python_of_another_machine_gets_that_machines_wheels(tmp_path: Path) -
     offered = [linked(f"https://a.example/{name}", {}) for name in names]
     fitting = best_first([file for file in offered if file], "3.13", python.platforms)
     assert [file.name for file in fitting] == names[1:]
-    assert marker_environment("3.13.5", python.machine)["platform_machine"] == "aarch64"
+    markers = marker_environment("3.13.5", python.machine)
+    assert markers["platform_machine"] == "aarch64"
+    versions = {name: value for name, value in markers.items() if name.endswith("_version")}
+    assert (versions["python_version"], versions["python_full_version"]) == ("3.13", "3.13.5")
+    assert versions["implementation_version"] == "3.13.5"
 
 
 def test_a_cross_compiler_is_a_program_of_the_build_and_of_tests_and_names_its_machine() -> None:

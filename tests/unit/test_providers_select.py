@@ -26,7 +26,17 @@ from megabuild.providers import local_channel
 from megabuild.providers.conda_forge import provider as conda_forge
 from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.local import interpreters
-from megabuild.providers.provider import Figures, Provider, requirements
+from megabuild.providers.local.compilers import Toolchain
+from megabuild.providers.local.package import LocalPackage
+from megabuild.providers.local_channel import LocalChannel
+from megabuild.providers.machine.provider import MachineProvider
+from megabuild.providers.provider import (
+    Figures,
+    Provider,
+    build_requirements,
+    host_requirements,
+    requirements,
+)
 from megabuild.providers.pypi import lock
 from megabuild.providers.select import PROVIDERS, choose_provider
 from megabuild.run.estimate import estimate
@@ -49,6 +59,46 @@ def test_packages_of_the_plan_are_not_asked_of_the_provider() -> None:
         _planned("left-out", run=("nowhere",), skipped=True),
     ]
     assert requirements(planned) == ["libtorch-cuda-linalg", "numpy 2.*", "pip", "six"]
+
+
+@pytest.mark.parametrize("kind", ["staging_build", "build", "staging_host", "host", "run", "test"])
+def test_a_provider_is_asked_for_the_requirements_of_each_environment(kind: str) -> None:
+    """Of build environments for the machine that compiles, of the others for the packages' platform."""
+    needs: dict[str, Any] = {"test": (), kind: ("x 1.*", "own ==1", "left-out")}
+    planned = [replace(_planned("own"), **needs), _planned("left-out", run=("nowhere",), skipped=True)]
+    asked = ["left-out", "x 1.*"]
+    of_build = kind.endswith("build")
+    assert build_requirements(planned) == (asked if of_build else [])
+    assert host_requirements(planned) == ([] if of_build else asked)
+    assert requirements(planned) == asked
+
+
+def test_an_environment_has_the_values_and_the_programs_of_its_channel(
+    repository: Path, tmp_path: Path
+) -> None:
+    config = load(repository, "linux_64_cuda130")
+    variant = {**config.variant, "c_compiler_version": ("99", "14"), "torch_optimization": ("2",)}
+    request = ProviderRequest(
+        config=replace(config, variant=variant), planned=(), cache=tmp_path, report=lambda _: None
+    )
+    packages = [
+        LocalPackage(name=name, version="77", platform="linux-64", inputs=inputs)
+        for name, inputs in (("pybind11-abi", {"wheel": "1"}), ("gcc", {"compiler": "1"}), ("ninja", {"program": "1"}))
+    ]  # fmt: skip
+    toolchain = Toolchain(cc="", cxx="", version="99.1", glibc="2.99", programs={}, libraries={}, digest="")
+    channel = LocalChannel(
+        path=tmp_path, packages=tuple(packages), toolchain=toolchain, stand_ins=("glib",), by_name=()
+    )
+    values = {"torch_python_base": "3.10", "torch_optimization": "2", "no_key_of_the_config": "1"}
+    made = MachineProvider(request).of_channel(channel, ("3.12",), values)
+    assert made.overrides == {
+        "c_compiler_version": ("99",), "cxx_compiler_version": ("99",), "c_stdlib_version": ("2.99",),
+        "pybind11_abi": ("77",), "torch_python_base": ("3.10",),
+    }  # fmt: skip
+    assert made.programs == {package.path for package in packages[1:]}
+    assert made.virtual_packages == {"__cuda": "13.0"}
+    assert (made.channels, made.pythons) == ((Channel.of_folder(tmp_path, this_machine=True),), ("3.12",))
+    assert made.stand_ins == ("glib",)
 
 
 @pytest.fixture
@@ -119,6 +169,7 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
     monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))
     monkeypatch.setattr(local_channel, "make", make)
     planned = [_planned("libtorch"), replace(_planned("pytorch"), python=asked)]
+    planned.append(replace(_planned("pytorch", skipped=True), python="3.13"))
     with pytest.raises(ProviderError, match="enough"):
         _ask(config, tmp_path, rehearsal=True, planned=planned)
     assert config.variant["torch_python_base"] == ("3.12",)

@@ -828,6 +828,34 @@ def test_builds_on_the_host_share_no_cache_with_isolated_ones(kind: str) -> None
     assert {on_host.name, isolated.name} == set(getattr(options(), f"{kind}_names"))
 
 
+def test_a_lock_is_that_of_a_whole_name(tmp_path: Path) -> None:
+    """Of an object cache, and of runs of other feedstocks, whose configs may have the same names."""
+    names = ["own", "objects/own", "feedstock-01234567/own", "other-01234567/own"]
+    for held in names:
+        with in_use.shared_lock(tmp_path, held):
+            free = []
+            for name in names:
+                with in_use.exclusive_lock(tmp_path, name) as is_free:
+                    free.extend([name] * is_free)
+            assert free == [name for name in names if name != held]
+
+
+@pytest.mark.parametrize(("use", "lock"), [("run", "requirements.lock"), ("dev", "requirements-dev.lock")])
+def test_a_private_environment_is_that_of_its_own_lock(
+    use: str, lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[Path, Path]] = []
+    monkeypatch.setattr(bootstrap, "_make", lambda folder, lock, _: made.append((folder, lock)))
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        write(tmp_path / name, name)
+    for text in ("1", "2"):
+        write(tmp_path / lock, text)
+        bootstrap.ensure(tmp_path, use)
+    assert [path for _, path in made] == [tmp_path / lock] * 2
+    assert len({folder for folder, _ in made}) == 2
+    assert all(folder.name.startswith(f"{use}-") for folder, _ in made)
+
+
 def test_a_store_tells_builds_apart() -> None:
     plan = cast(Any, SimpleNamespace(options=options(), staging=Fingerprint()))
     other = cast(Any, SimpleNamespace(options=options(), staging=Fingerprint(source={"recipe": "x"})))

@@ -21,8 +21,10 @@ from conda_wheels.built import BuiltPackage
 from conda_wheels.make_wheels import Request
 from conda_wheels.simple_index import IndexedWheel
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
+from megabuild import environments
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.debian.foreign import Foreign
+from megabuild.store import published
 
 ELF = b"\x7fELF and no more"
 
@@ -426,3 +428,69 @@ def test_a_wheel_of_torch_has_openmp_next_to_its_libraries_if_they_need_it(
     is_brought = is_needed and is_installed
     assert [path.name for path in libraries.iterdir()] == ([openmp] if is_brought else [])
     assert (openmp in linking.without) == is_brought
+
+
+@pytest.mark.parametrize("package", ["1", "2"])
+@pytest.mark.parametrize("inputs", ["1", "2"])
+def test_a_wheel_of_another_package_or_of_other_inputs_is_made_again(
+    inputs: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = IndexedWheel(
+        name="torch-2.6.0-cp312-cp312-linux_x86_64.whl", project="torch", version="2.6.0", python="3.12",
+        package=package, inputs=inputs, size=1, sha256="x", requires_python="",
+    )  # fmt: skip
+    asked: list[object] = []
+    made: list[object] = []
+
+    def wheel_inputs(*given: object) -> SimpleNamespace:
+        asked.extend(given)
+        return SimpleNamespace(digest="1")
+
+    class Build:
+        def __init__(self, *_: object, **__: object) -> None:
+            made.append(1)
+
+        def wheel(self) -> Path:
+            return tmp_path / "new.whl"
+
+    monkeypatch.setattr(environments, "find_channel", lambda *_: tmp_path / "channel")
+    monkeypatch.setattr(published, "records", lambda _: {"torch.conda": SimpleNamespace(sha256=package)})
+    monkeypatch.setattr(published, "check", lambda _: None)
+    monkeypatch.setattr(make_wheels, "find", lambda *_: [BUILT])
+    monkeypatch.setattr(tools, "versions", lambda: {"patchelf": "1"})
+    monkeypatch.setattr(simple_index, "read", lambda _: [wheel])
+    monkeypatch.setattr(simple_index, "publish", lambda *_: None)
+    monkeypatch.setattr(
+        simple_index, "index_entry", lambda *_, **new: replace(wheel, **{**new, "sha256": "new"})
+    )
+    monkeypatch.setattr(make_wheels, "_root", lambda *_: "root")
+    monkeypatch.setattr(make_wheels, "_WheelBuild", Build)
+    monkeypatch.setattr(make_wheels, "wheel_inputs", wheel_inputs)
+    monkeypatch.setattr(published, "find_missing_tests", lambda *_: None)
+    request = Request(output=tmp_path, config="x", pythons=(), names=(), cache=tmp_path, date=7)
+    (result,) = make_wheels.make(request, lambda _: None).made
+    assert asked == [BUILT, "root", tmp_path / "channel", {"patchelf": "1"}, 7]
+    assert result.kept == (not made) == (inputs == package == "1")
+    if made:
+        assert (result.wheel.package, result.wheel.inputs) == ("1", "1")
+
+
+@pytest.mark.parametrize("cuda", [None, "13.0"])
+def test_a_wheel_of_pytorch_has_the_files_of_its_own_build(
+    cuda: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The channel may have others of its version; the machine may be of another platform, and without a GPU."""
+    asked: list[object] = []
+
+    def solve(channel: Path, specs: list[str], **more: object) -> None:
+        asked.extend([channel, specs, more])
+        raise PreflightError("asked")
+
+    monkeypatch.setattr(environments, "solve", solve)
+    package = replace(BUILT, cuda=cuda, path=tmp_path / "linux-aarch64" / "torch.conda")
+    request = Request(output=tmp_path, config="x", pythons=(), names=(), cache=tmp_path, date=0)
+    build = make_wheels._WheelBuild(request, tmp_path, package, None, folder=tmp_path, report=lambda _: None)
+    with pytest.raises(PreflightError, match="asked"):
+        build._environment()
+    virtual = {"__glibc": "2.99", **({"__cuda": cuda} if cuda else {})}
+    assert asked == [tmp_path, ["pytorch ==2.6.0 b"], {"virtual": virtual, "platform": "linux-aarch64"}]

@@ -428,6 +428,10 @@ def test_a_wheel_of_torch_has_openmp_next_to_its_libraries_if_they_need_it(
     is_brought = is_needed and is_installed
     assert [path.name for path in libraries.iterdir()] == ([openmp] if is_brought else [])
     assert (openmp in linking.without) == is_brought
+    assert linking.libraries == [tmp_path / "env/lib"]
+    build.root = SimpleNamespace(libraries=tmp_path / "root/lib")
+    linking = make_wheels._WheelBuild._link_torch(build, contents, tmp_path / "tree")
+    assert linking.libraries == [tmp_path / "env/lib", tmp_path / "root/lib"]
 
 
 @pytest.mark.parametrize("package", ["1", "2"])
@@ -494,3 +498,34 @@ def test_a_wheel_of_pytorch_has_the_files_of_its_own_build(
         build._environment()
     virtual = {"__glibc": "2.99", **({"__cuda": cuda} if cuda else {})}
     assert asked == [tmp_path, ["pytorch ==2.6.0 b"], {"virtual": virtual, "platform": "linux-aarch64"}]
+
+
+def test_a_wheel_is_tagged_for_the_platform_of_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tagged: list[object] = []
+
+    def tag(tree: Path, subdir: str) -> str:
+        tagged.append((tree, subdir))
+        raise BuildError("tagged")
+
+    monkeypatch.setattr(wheel_tree, "tag", tag)
+    package = replace(BUILT, path=tmp_path / "linux-aarch64" / "torch.conda")
+    with pytest.raises(BuildError, match="tagged"):
+        make_wheels._WheelBuild._vendored(SimpleNamespace(built=package), tmp_path, None)  # type: ignore[arg-type]
+    assert tagged == [(tmp_path, "linux-aarch64")]
+
+
+def test_the_latest_build_of_each_project_and_python_becomes_a_wheel(tmp_path: Path) -> None:
+    """With and without a GIL; the date decides, whatever the hash in the name."""
+    packages = []
+    dates = {"torch-b": 1, "torch-a": 2, "torch_t-a": 1, "scatter-b": 3, "scatter-c": 2}
+    for name, date in dates.items():
+        path = tmp_path / f"{name}.conda"
+        path.touch()
+        os.utime(path, (date, date))
+        project = "torch" if name.startswith("torch") else "torch_scatter"
+        python = "3.13t" if "_t" in name else "3.13"
+        packages.append(replace(BUILT, project=project, python=python, path=path))
+    found = [package.path.stem for package in built._newest([None, *packages])]
+    assert found == ["torch-a", "torch_t-a", "scatter-b"]

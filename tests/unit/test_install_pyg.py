@@ -214,6 +214,37 @@ def test_a_wheel_of_the_index_must_run_on_the_gpus_or_wherever_pytorch_does(
     assert [(wanted.archs, wanted.exact_archs) for wanted in seen] == [(needed, False)]
 
 
+def test_a_wheel_is_kept_under_all_that_it_was_compiled_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the user's own sources and variables, too."""
+    request = ended("torch_scatter")
+    options = SimpleNamespace(cache=tmp_path, sources=None)
+    choosing = cast(Any, SimpleNamespace(_options=options, _environment=environment()))
+
+    def folder() -> Path:
+        return installer._Installer._kept_folder(choosing, request)
+
+    monkeypatch.delenv("CXX", raising=False)
+    folders = [folder()]
+    options.sources = tmp_path
+    assert folder() == folders[0], "no sources of this extension"
+    (tmp_path / request.release.archive).write_text("sources")
+    folders.append(folder())
+    monkeypatch.setenv("CXX", "clang++")
+    folders.append(folder())
+    request.archs = ("9.0",)
+    folders.append(folder())
+    choosing._environment = environment(torch_version="2.12.0")
+    folders.append(folder())
+    request.release = ExtensionRelease(name=request.release.name, version="9.9")
+    folders.append(folder())
+    assert len({*folders}) == len(folders)
+    name = f"{request.release.name}-9.9-"
+    assert folders[-1].parent == tmp_path / "pyg-compiled"
+    assert folders[-1].name.startswith(name)
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [

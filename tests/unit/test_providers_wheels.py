@@ -17,10 +17,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from groundwork.errors import IntegrityError, ProviderError
+from groundwork.machine import machine_platform
 from megabuild.configs.config import load
-from megabuild.configs.render import render
-from megabuild.providers import catalogue, provider
+from megabuild.configs.render import PlannedPackage, render
+from megabuild.providers import catalogue, local_channel, provider
 from megabuild.providers.environment import Pending, ProviderRequest
+from megabuild.providers.local import interpreters
 from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
@@ -319,6 +321,68 @@ def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: P
     assert provider.of_channel(done, (), {}, {"b": 700}).pending == Pending(
         wheels=1, download=700, bytes=700, sources=1
     )
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the config is for linux-64")
+@pytest.mark.parametrize("surveyed", [True, False])
+def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_python(
+    surveyed: bool, tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And of the wheels of the requested Pythons, from the indexes on which PyTorch's were found."""
+    asked: list[object] = []
+    config = load(repository, "linux_64_cuda132_wheel")
+    base = config.variant["torch_python_base"][0]
+    locks = {
+        python: _alone(_locked(f"2.13.0+{number}", (*CUDA, f"triton==3.{number}.0")))
+        for number, python in enumerate(("3.10", base, "3.14"))
+    }
+    found = torch.TorchWheels(locks=locks, left_out={"3.11": "no wheel"}, more=("https://more.invalid",))
+    (wheel,) = locks[base].wheels
+    installed: dict[str, Any] = {python: f"Python {python}" for python in ("3.10", base, "3.14")}
+    toolchain = Toolchain(cc="", cxx="", version="14.2.0", glibc="2.36", programs={}, libraries={}, digest="")
+    own = [LocalPackage(name="cuda-nvcc", version="1", platform="linux-64")]
+
+    def find(_: object, __: object, folder: Path, needed: set[str]) -> torch.TorchWheels:
+        asked.append((folder, needed))
+        return found
+
+    def fetch(_: object, wheels: torch.TorchWheels, pythons: Sequence[str], **__: object) -> None:
+        asked.append((wheels, pythons))
+
+    def of_nvidia(_: object, needs: Sequence[str], python: object, **how: object) -> list[LocalPackage]:
+        asked.append((needs, python, how))
+        return own
+
+    def make(_: object, needs: Sequence[str], pythons: dict[str, Any], **how: object) -> LocalChannel:
+        asked.append((needs, [*pythons], how))
+        return LocalChannel(path=tmp_path, packages=(), toolchain=toolchain, stand_ins=(), by_name=())
+
+    monkeypatch.setattr(interpreters, "some_of", lambda *_: installed)
+    monkeypatch.setattr(torch, "find", find)
+    monkeypatch.setattr(torch, "fetch", fetch)
+    monkeypatch.setattr(WheelProvider, "nvidia", of_nvidia)
+    monkeypatch.setattr(local_channel, "make", make)
+    planned = [
+        PlannedPackage(
+            name=f"p{number}", version="1", build_string="0", build_number=0, file_name="a", subdir="linux-64",
+            python=python, build=(), host=("triton >=3.5", "six"), run=(), constraints=(), test=(),
+        )
+        for number, python in enumerate((None, "3.14"))
+    ]  # fmt: skip
+    request = ProviderRequest(config=config, planned=planned, cache=tmp_path, report=lambda _: None)
+    asker = WheelProvider(request)
+    environment = asker.survey() if surveyed else asker.provide()
+    looked, *fetched, toolkit, channel = asked
+    assert looked == (tmp_path / "wheels", {"3.14"})
+    assert fetched == ([] if surveyed else [(found, [base, "3.14"])])
+    needs = torch.requirements(locks[base], catalogue.load().nvidia_toolkit)
+    assert toolkit == (needs, installed[base], {"survey": surveyed, "more": found.more})
+    how = {"survey": surveyed, "extra": own, "more": found.more, "toolchain": None}
+    assert channel == (["six", "triton ==3.1.0"], [base, "3.14"], how)
+    assert environment.staging_source == {wheel.file_name: wheel.sha256}
+    assert environment.source == torch.folder(config, tmp_path)
+    assert (environment.pythons, environment.left_out) == (("3.10", base, "3.14"), found.left_out)
+    assert environment.overrides["triton_version"] == ("3.1.0",)
 
 
 def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:

@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 from wheel_files import make_page, make_wheel
 
-from groundwork.errors import ProviderError
+from gpu_tools.verify import check
+from gpu_tools.verify.check import Verdict
+from gpu_tools.verify.expectation import Expectation
+from groundwork.errors import ProviderError, UsageError
 from pyg_extensions import find_wheel as find_wheel_module
 from pyg_extensions import pyg_index as indexing
-from pyg_extensions.find_wheel import Choice, WheelRequirements, find_wheel
+from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_wheel
 from pyg_extensions.pyg_index import PygIndex, WheelTarget
 from pyg_extensions.table import EXTENSIONS, archs_of, find
 
 KERNELS = b"kernels for sm_90"
+FIND_FAULT = find_wheel_module.find_fault
 
 
 def find_fault(wheel: Path, wanted: WheelRequirements) -> str:
@@ -124,3 +128,32 @@ def test_archs_come_from_the_list_of_the_configs_cuda() -> None:
     assert archs_of({**lists, "cuda_compiler_version": ("13.0",)}) == ("9.0", "12.0")
     assert archs_of(lists) == ()
     assert archs_of({**lists, "torch_cuda_arch_list": ("7.5",)}) == ("7.5",)
+
+
+def test_libraries_are_verified_for_all_that_is_wanted(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a wheel, beside the environment that it is for; those of an environment, and of a package."""
+    seen: list[tuple[Path, Path | None, Expectation]] = []
+
+    def verify(path: Path, *, expect: Expectation, beside: Path | None = None) -> Verdict:
+        seen.append((path, beside, expect))
+        raise UsageError("stop", "here")
+
+    monkeypatch.setattr(check, "verify", verify)
+    wheel, prefix = tmp_path / "a.whl", tmp_path / "prefix"
+    target = WheelTarget(python="3.12", platform="linux-64", torch_version="2.13.0", cuda_version="13.0")
+    wanted = WheelRequirements(
+        extension=find("torch_scatter"), target=target, archs=("9.0",), exact_archs=True, beside=prefix
+    )
+    for path in (wheel, prefix):
+        with pytest.raises(UsageError, match="stop"):
+            FIND_FAULT(path, wanted)
+    archs = ("8.0", "9.0")
+    with pytest.raises(UsageError, match="stop"):
+        check_package(wheel, accelerator="cuda126", archs=archs, python=None, torch_version="2.12.1")
+    of_wheel = Expectation(
+        accelerator="cuda130", archs=("9.0",), python="3.12", torch_version="2.13.0", exact_archs=True
+    )
+    of_package = Expectation(accelerator="cuda126", archs=archs, python=None, torch_version="2.12.1")
+    assert seen == [(wheel, prefix, of_wheel), (prefix, None, of_wheel), (wheel, None, of_package)]

@@ -214,6 +214,34 @@ def test_a_wheel_of_the_index_must_run_on_the_gpus_or_wherever_pytorch_does(
     assert [(wanted.archs, wanted.exact_archs) for wanted in seen] == [(needed, False)]
 
 
+@pytest.mark.parametrize(
+    ("origin", "archs", "is_exact"),
+    [
+        (None, ("8.9",), False),
+        (Origin.PREBUILT, ("8.9",), False),
+        (Origin.KEPT, ("9.0", "12.0"), True),
+        (Origin.SOURCE, ("9.0", "12.0"), True),
+    ],
+)
+def test_an_extension_compiled_here_must_have_code_for_each_requested_gpu(
+    origin: Origin | None, archs: tuple[str, ...], is_exact: bool
+) -> None:
+    here = environment(devices=("8.9",))
+    steps = SimpleNamespace(_options=SimpleNamespace(archs=()), _environment=here)
+    request = ended("torch_scatter", archs=("9.0", "12.0"), origin=origin)
+    assert installer._Installer._requirements(cast(Any, steps), request) == WheelRequirements(
+        extension=request.extension, target=here, archs=archs, exact_archs=is_exact, beside=here.prefix
+    )
+
+
+def test_an_extension_is_compiled_for_the_gpus_that_it_supports() -> None:
+    request = ended("pyg_lib")
+    options = SimpleNamespace(archs=("5.0", "9.0"), mode=Mode.AUTO)
+    steps = SimpleNamespace(_options=options, _environment=environment(), _find_kept=lambda _: Path("a.whl"))
+    installer._Installer._choose(cast(Any, steps), request)
+    assert request.archs == ("9.0",)
+
+
 def test_a_wheel_is_kept_under_all_that_it_was_compiled_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -912,8 +912,9 @@ def test_a_channel_of_two_platforms_has_packages_of_one_name_for_both(
     request = SimpleNamespace(
         cache=tmp_path, config=SimpleNamespace(platforms=SimpleNamespace(subdirs=platforms))
     )
-    sides = [SimpleNamespace(platform=platform, toolchain=None) for platform in platforms]
+    sides = [SimpleNamespace(platform=platform, toolchain=f"of {platform}") for platform in platforms]
     made = local_channel.make_of_sides(cast(Any, request), cast(Any, sides), survey=True)
+    assert cast(Any, made.toolchain) == "of linux-64", "the side that compiles comes last"
     assert [package.platform for package in made.packages] == [*platforms]
     assert [package.platform for package in made.missing] == [*platforms]
 
@@ -1104,6 +1105,14 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
     assert source_identity(scatter, release, None) != source_identity(
         scatter, replace(release, sha256="2"), None
     )
+
+
+def test_sources_without_an_archive_are_those_of_the_repository_and_version() -> None:
+    names = ("torch_scatter", "torch_sparse")
+    extensions = [find(name) for name in names]
+    releases = [ExtensionRelease(name="torch_scatter", version=version) for version in ("1", "2")]
+    found = {source_identity(extension, release, None) for extension in extensions for release in releases}
+    assert len(found) == len(extensions) * len(releases)
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(PlannedPackage)])

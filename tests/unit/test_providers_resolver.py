@@ -31,7 +31,7 @@ from groundwork.network.client import NotFound
 from groundwork.network.index import Configured
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
-from megabuild.providers import catalogue, local_channel
+from megabuild.providers import catalogue, local_channel, specs
 from megabuild.providers.catalogue import NvidiaWheel
 from megabuild.providers.command import each
 from megabuild.providers.environment import ProviderRequest
@@ -337,6 +337,87 @@ def test_wheels_are_resolved_for_packages_tools_and_companions(
     )  # fmt: skip
     projects = sorted({"numpy-base": "numpy"}.get(name, name) for name in asked if name != "x")
     assert [sorted(one) for one in resolved] == ([projects] * 2 if projects else [])
+
+
+def test_wheels_are_resolved_with_all_that_is_asked_of_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A companion, made from the same wheel, asks for no version; further indexes are asked, too."""
+    resolved: list[tuple[list[str], Sequence[str], Path]] = []
+
+    def resolve(projects: list[str], _: object, *, folder: Path, more: Sequence[str]) -> lock.Lock:
+        resolved.append((projects, more, folder))
+        return lock.Lock(python="3.12", environment={}, wheels=())
+
+    def record_more(*_: object, more: Sequence[str]) -> None:
+        resolved.append(([], more, tmp_path))
+
+    monkeypatch.setattr(lock, "resolve", resolve)
+    monkeypatch.setattr(local_channel.download, "download", record_more)  # type: ignore[attr-defined]
+    local_channel._describe_wheels(
+        cast(Any, SimpleNamespace(cache=tmp_path, report=print)),
+        cast(Any, SimpleNamespace(interpreters={"3.12": _interpreter()}, platform="linux-64")),
+        specs.parse(["numpy >=2.1", "numpy-base"]), catalogue.load(), ("index",),
+    )  # fmt: skip
+    locks = tmp_path / "wheels" / "locks"
+    assert resolved == [(["numpy>=2.1"], ("index",), locks), ([], ("index",), tmp_path)]
+
+
+def test_byte_code_is_made_by_the_python_that_runs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = LocalPackage(
+        name="six", version="1", platform="linux-aarch64", inputs={}, fill=print, summary="", python="3.12"
+    )
+    wheels = SimpleNamespace(wheels=(), packages=[made])
+    monkeypatch.setattr(local_channel, "_describe_wheels", lambda *_: wheels)
+    monkeypatch.setattr(local_channel.python, "packages", lambda *_: [])  # type: ignore[attr-defined]
+    target, running = (replace(_interpreter(), executable=tmp_path / name) for name in ("target", "running"))
+    side = SimpleNamespace(
+        platform="linux-aarch64",
+        needs=["six"],
+        interpreters={"3.12": target},
+        running={"3.12": running},
+        own=(),
+    )
+    described = local_channel._describe(
+        cast(Any, SimpleNamespace(rehearsal=False)), cast(Any, side), more=(), only=(), any_wheel=False
+    )
+    assert [package.interpreter for package in described.packages] == [running.executable]
+
+
+def test_a_lock_is_kept_by_each_input_and_resolved_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def places(more: Sequence[str], index: str | None) -> tuple[object, ...]:
+        return (*more, index)
+
+    def resolve(requirements: list[str], python: Interpreter, where: object, **options: Any) -> list[object]:
+        asked.append((requirements, python.version, where, options["dependencies"]))
+        return []
+
+    monkeypatch.setattr(lock.pip_indexes, "places", places)  # type: ignore[attr-defined]
+    monkeypatch.setattr(lock.resolver, "resolve", resolve)  # type: ignore[attr-defined]
+    monkeypatch.setattr(lock, "Contents", lambda *_: None)
+    usual = {"requirements": ["a"], "interpreter": _interpreter(), "folder": tmp_path}
+    changes: list[dict[str, Any]] = [
+        {}, {"requirements": ["a", "b"]}, {"interpreter": _interpreter("3.13")}, {"dependencies": False},
+        {"more": ("one",)}, {"more": ("one", "two")}, {"index": "one"},
+    ]  # fmt: skip
+    for change in changes * 2:
+        kept = lock.resolve(**{**usual, **change})
+        assert kept.python == {**usual, **change}["interpreter"].python
+    assert asked == [
+        (["a"], "3.12.1", (None,), True),
+        (["a", "b"], "3.12.1", (None,), True),
+        (["a"], "3.13.1", (None,), True),
+        (["a"], "3.12.1", (None,), False),
+        (["a"], "3.12.1", ("one", None), True),
+        (["a"], "3.12.1", ("one", "two", None), True),
+        (["a"], "3.12.1", ("one",), True),
+    ]
 
 
 # ------------------------------------------------------------------------------------------- PyTorch's own index

@@ -357,10 +357,10 @@ def test_wheels_are_resolved_with_all_that_is_asked_of_a_project(
     local_channel._describe_wheels(
         cast(Any, SimpleNamespace(cache=tmp_path, report=print)),
         cast(Any, SimpleNamespace(interpreters={"3.12": _interpreter()}, platform="linux-64")),
-        specs.parse(["numpy >=2.1", "numpy-base"]), catalogue.load(), ("index",),
+        specs.parse(["pybind11 >=3", "pybind11-global"]), catalogue.load(), ("index",),
     )  # fmt: skip
     locks = tmp_path / "wheels" / "locks"
-    assert resolved == [(["numpy>=2.1"], ("index",), locks), ([], ("index",), tmp_path)]
+    assert resolved == [(["pybind11>=3"], ("index",), locks), ([], ("index",), tmp_path)]
 
 
 def test_byte_code_is_made_by_the_python_that_runs_here(

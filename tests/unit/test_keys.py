@@ -894,6 +894,42 @@ def test_a_wheel_of_pytorch_takes_the_place_of_another_one_with_its_name(
         assert linked.read_text() == digit
 
 
+def test_wheels_of_pytorch_are_downloaded_for_each_python_from_where_they_were_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[str], Sequence[str]]] = []
+
+    def download(wheels: list[Wheel], folder: Path, _: object, *, more: Sequence[str]) -> None:
+        asked.append(([wheel.sha256 for wheel in wheels], more))
+        for wheel in wheels:
+            write(wheel.path(folder), wheel.sha256)
+
+    monkeypatch.setattr(torch_wheels.download, "download", download)  # type: ignore[attr-defined]
+    config = load(ROOT.parents[2], "linux_64_cpu_wheel")
+    digests = {"3.11": "1" * 64, "3.12": "2" * 64, "3.13": "3" * 64}
+    locks = {
+        python: replace(LOCK, wheels=(replace(WHEEL, sha256=digest),)) for python, digest in digests.items()
+    }
+    wheels = torch_wheels.TorchWheels(locks=locks, left_out={}, more=("upstream",))
+    torch_wheels.fetch(config, wheels, ["3.11", "3.13"], cache=tmp_path, report=lambda _: None)
+    assert asked == [([digests["3.11"], digests["3.13"]], ("upstream",))]
+    linked = torch_wheels.folder(config, tmp_path).rglob("*.whl")
+    assert {path.parent.name: path.read_text() for path in linked} == {
+        python: digests[python] for python in ("3.11", "3.13")
+    }
+
+
+@pytest.mark.parametrize(("local", "is_found"), [("cu130", True), ("cu126", False), ("cpu", False)])
+def test_a_wheel_of_pytorch_for_another_cuda_is_not_taken(
+    local: str, is_found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = replace(LOCK, wheels=(replace(WHEEL, name="torch", version=f"2.13.0+{local}"),))
+    monkeypatch.setattr(torch_wheels.locking, "resolve", lambda *_, **__: found)  # type: ignore[attr-defined]
+    config = load(ROOT.parents[2], "linux_64_cuda130_wheel")
+    answer = torch_wheels._find_lock(config, interpreter(), tmp_path, None)
+    assert (answer is found) == is_found
+
+
 def test_wheels_of_several_pythons_are_those_of_their_content() -> None:
     rebuilt = replace(WHEEL, sha256="2" * 64)
     locks = [replace(LOCK, wheels=(WHEEL,)), replace(LOCK, wheels=(WHEEL, rebuilt))]
@@ -1301,8 +1337,14 @@ def test_a_debian_root_with_other_packages_is_another(
     changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of another processor, packages are also unpacked without being installed."""
-    installed = "gcc 1\n"
-    monkeypatch.setattr(debian_root, "run", lambda *_, **__: installed)
+    version = "1"
+
+    def query(words: list[str], **_: object) -> str:
+        """Answers as dpkg-query does."""
+        shown = words[-1].partition("=")[2]
+        return shown.replace("${binary:Package}", "gcc").replace("${Version}", version)
+
+    monkeypatch.setattr(debian_root, "run", query)
     write(tmp_path / "etc/debian_version", "13.1\n")
     sums = write(tmp_path / debian_root.SOURCE_FOLDER / "SHA256SUMS", "a  torch.tar\n")
     if changed != "only unpacked now":
@@ -1311,7 +1353,7 @@ def test_a_debian_root_with_other_packages_is_another(
     assert former == debian_root._describe(tmp_path)["fingerprint"]
     match changed:
         case "installed":
-            installed = "gcc 2\n"
+            version = "2"
         case "sources":
             sums.write_text("b  torch.tar\n")
         case _:

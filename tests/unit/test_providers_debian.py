@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.providers import catalogue, local_channel
 from megabuild.providers.debian import cuda, libraries, provider, root
+from megabuild.providers.debian.foreign import Foreign
 from megabuild.providers.debian.provider import DebianProvider
 from megabuild.providers.debian.root import DebianRoot
 from megabuild.providers.environment import Pending, ProviderRequest
@@ -29,6 +31,8 @@ from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
 from megabuild.providers.select import choose_provider
+
+ARM = Foreign(arch="arm64", native="amd64", triplet="aarch64-linux-gnu")
 
 
 def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
@@ -323,3 +327,29 @@ def test_a_root_is_made_with_this_machine_s_variables_and_without_questions(
     assert {"http_proxy=http://proxy.invalid:3128", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"} <= {
         *variables
     }
+
+
+@pytest.mark.parametrize("foreign", [None, ARM], ids=["native", "foreign"])
+@pytest.mark.parametrize("with_cuda", [False, True], ids=["cpu", "cuda"])
+def test_a_root_is_made_of_all_that_its_key_has(
+    with_cuda: bool, foreign: Foreign | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(words: Sequence[str], **_: object) -> str:
+        asked.append(words)
+        return ""
+
+    asked: list[Sequence[str]] = []
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    monkeypatch.setattr(root, "install_command", str)
+    monkeypatch.setattr(root.apt, "options", list)  # type: ignore[attr-defined]
+    monkeypatch.setattr(root, "run", run)
+    monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
+    inputs = root.root_inputs(cuda=with_cuda, foreign=foreign)
+    made = root.make(tmp_path, lambda _: None, cuda=with_cuda, foreign=foreign)
+    (words,) = asked
+    assert f"--include={','.join(inputs.packages)}" in words
+    assert (made.path.parent / "sources.list").read_text().splitlines() == [*inputs.mirrors]
+    hooks = "\n".join(words)
+    assert ("cudnn" in hooks, "--architectures=amd64,arm64" in words) == (with_cuda, foreign is not None)
+    other = root.make(tmp_path, lambda _: None, cuda=not with_cuda, foreign=foreign)
+    assert other.path != made.path

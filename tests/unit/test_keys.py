@@ -1090,6 +1090,49 @@ def test_a_changed_interpreter_is_another_package(change: str, tmp_path: Path) -
     assert local_python._signature(made) != before
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "stdlib/os.py", "include/Python.h", "multiarch/libpython3.12.so.1.0", "lib/libpython3.12.so",
+        "lib/libpython3.so", "lib/pkgconfig/python-3.12.pc", "bin/python3.12", "bin/python3.12-config",
+    ],
+)  # fmt: skip
+def test_each_file_of_a_python_is_an_input_of_its_package(inside: str, tmp_path: Path) -> None:
+    """Of the one that is packed, which may be for another machine than the one that runs here."""
+    packed, running = (
+        replace(
+            interpreter(), prefix=folder, stdlib=folder / "stdlib", include=folder / "include",
+            library_folder=folder / "multiarch", executable=folder / "bin/python3",
+        )
+        for folder in (tmp_path / "packed", tmp_path / "running")
+    )  # fmt: skip
+    for python in (packed, running):
+        write(python.stdlib / "site.py", "")
+        write(python.include / "pyconfig.h", "")
+
+    def key() -> str:
+        return local_python.packages(packed, "linux-64", running)[0].key
+
+    before = key()
+    write(running.prefix / inside, "")
+    assert key() == before
+    write(packed.prefix / inside, "")
+    assert key() != before
+
+
+def test_packages_of_wheels_are_made_for_each_python_that_has_the_wheel() -> None:
+    """Pythons may have wheels of several versions of a project; each version has its other names."""
+    table = catalogue.load()
+    older = replace(WHEEL, name="msgpack", file_name="msgpack-1-py3-none-any.whl")
+    newer = replace(older, version="2", file_name="msgpack-2-py3-none-any.whl", sha256="2" * 64)
+    locks = [replace(LOCK, python="3.12", wheels=(older,)), replace(LOCK, python="3.13", wheels=(newer,))]
+    made = wheel_to_conda.packages(locks, Path("/nowhere"), table, "linux-64")
+    assert {(package.python, package.version) for package in made} == {("3.12", "1"), ("3.13", "2")}
+    named = SimpleNamespace(pypi_name=lambda _: "msgpack", conda_name=lambda _: made[0].name)
+    others = wheel_to_conda.other_names(made, ["other"], cast(Any, named), "linux-64")
+    assert {(package.name, package.version) for package in others} == {("other", "1"), ("other", "2")}
+
+
 #: Of GCC, of nvcc, of PyTorch's and upstream's setup.py, and of CMake.
 COMPILERS_VARIABLES = (
     "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS",

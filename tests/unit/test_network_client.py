@@ -200,6 +200,15 @@ def test_a_hanging_channel_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "no answer" in client.why_channel_unreachable(f"http://127.0.0.1:{silent.getsockname()[1]}")
 
 
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_channel_that_refuses_is_unreachable(status: int) -> None:
+    def refuse(handler: Handler) -> None:
+        handler.reply(status, b"")
+
+    with serving({"/noarch/repodata.json.zst": refuse, "/noarch/repodata.json": refuse}) as site:
+        assert str(status) in client.why_channel_unreachable(site.url)
+
+
 def test_names_are_below_the_alias_and_addresses_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "http://mirror.example/conda/")
     assert client.channel_url("conda-forge") == "http://mirror.example/conda/conda-forge"

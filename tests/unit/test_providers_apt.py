@@ -56,6 +56,13 @@ def test_the_main_archive_is_chosen_with_its_key(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["no", "No", "false"])
+def test_a_mirror_that_is_switched_off_is_not_used(word: str, tmp_path: Path) -> None:
+    stanzas = _DEB822.replace("Enabled: no", f"Enabled: {word}")
+    first, *_ = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, debian_sources=stanzas)))
+    assert "disabled.example" not in first
+
+
 def test_one_line_sources_are_read(tmp_path: Path) -> None:
     text = "# deb http://old.example/debian x main\ndeb [arch=amd64 trusted=yes] file:/srv/debian sid main # ours\n"
     lines = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, a_list=text)))

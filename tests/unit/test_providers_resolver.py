@@ -420,6 +420,15 @@ def test_a_lock_is_kept_by_each_input_and_resolved_with_it(
     ]
 
 
+def test_a_lock_has_the_marker_values_of_the_machine_that_it_is_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock.resolver, "resolve", lambda *_, **__: [])  # type: ignore[attr-defined]
+    foreign = replace(_interpreter(), machine="riscv64")
+    for _ in range(2):  # resolved, then as it was kept
+        assert lock.resolve(["a"], foreign, tmp_path).environment["platform_machine"] == "riscv64"
+
+
 # ------------------------------------------------------------------------------------------- PyTorch's own index
 
 

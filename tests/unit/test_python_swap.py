@@ -559,6 +559,14 @@ def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_
     }
 
 
+def test_a_failed_configuration_leaves_its_whole_log(skbuild_tree: Tree, tmp_path: Path) -> None:
+    skbuild_tree.program("python", "seq 100; exit 3")
+    log = tmp_path / "log"
+    with pytest.raises(skbuild_backend.SkbuildError, match="exit code 3"):
+        skbuild_backend.configure(skbuild_tree.build.parent, str(skbuild_tree.python), log=log)
+    assert log.read_text().split() == [str(number) for number in range(1, 101)]
+
+
 def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree) -> None:
     folder = skbuild_tree.build.parent
     (folder / "pyproject.toml").write_text('[tool.scikit-build]\nwheel.exclude = ["*.a"]\n')

@@ -356,3 +356,12 @@ def test_an_image_of_this_machine_must_exist_and_others_are_pulled(made_here: st
     is_missing = bool(made_here) and not is_there
     with pytest.raises(IsolationError, match="image i not found") if is_missing else nullcontext():
         container.check()
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_an_old_bubblewrap_gets_no_option_that_it_does_not_know(knows: bool, tmp_path: Path) -> None:
+    known = "exit 0"
+    if not knows:
+        known = 'case "$*" in *disable-userns*) exit 1 ;; esac'
+    bwrap = program(tmp_path / "bwrap", known)
+    assert bool(bubblewrap_module.no_user_namespaces(str(bwrap))) == knows

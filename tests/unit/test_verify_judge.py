@@ -78,6 +78,7 @@ ABI3 = replace(
         ([OF_311, WEIGHTING, VERSION], CUDA, {"_basis_cuda.so": "built for Python 3.11 (the torch headers)"}),
         ([ABI3, WEIGHTING, VERSION], CUDA, {}),
         ([WEIGHTING, VERSION], CUDA, {"_basis_cuda.so": "no library for basis"}),
+        ([BASIS, WEIGHTING], CUDA, {"_version_cuda.so": "no library for version"}),
     ],
 )
 def test_what_is_wrong_with_a_build(

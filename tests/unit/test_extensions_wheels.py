@@ -100,6 +100,13 @@ def test_a_wheel_with_the_wrong_hash_is_not_believed(place: Place) -> None:
     assert place.choose("torch_scatter").reason.startswith(f"{wheel.name}: sha256 is")
 
 
+def test_a_wheel_that_is_replaced_in_a_folder_is_noticed(place: Place) -> None:
+    place.offer("torch_scatter-2.1.2", inside=b"a CPU build")
+    assert place.choose("torch_scatter").wheel is None
+    place.offer("torch_scatter-2.1.2")
+    assert place.choose("torch_scatter").wheel is not None
+
+
 def test_an_index_that_does_not_answer_is_a_reason_to_compile_and_asked_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,15 @@ def test_what_no_package_has_comes_from_the_root_with_its_licence(tmp_path: Path
     assert licences.of_vendored(tree, {}, root) == {"system/libnowhere1/copyright": notice}
 
 
+def test_libraries_of_the_callers_variable_are_not_vendored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = _needs_nowhere(tmp_path, tmp_path / "callers")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "callers"))
+    with pytest.raises(BuildError, match=r"libnowhere\.so\.1"):
+        tools.auditwheel(plain, tmp_path / "work", libraries=[tmp_path / "none"], without=(), date=world.DATE)
+
+
 def test_a_library_of_the_system_is_not_vendored_unasked(tmp_path: Path) -> None:
     try:
         world.library(tmp_path / "tree" / "torch_spline_conv" / "_x.so", "int y;", "-l:liblzma.so.5")

@@ -434,8 +434,9 @@ def test_another_file_of_the_same_name_is_no_kept_package(tiny: Tiny) -> None:
     make_channel(tiny.channel, (("tool", "1.0", "0"),))  # with another date in it
     (package,) = tiny.channel.glob("linux-64/tool-1.0-*.conda")
     package.write_bytes(package.read_bytes() + b"x")
-    with pytest.raises(VanishedError, match=r"tool 1\.0"):
-        tiny.plan(environments=KEPT)
+    for _ in range(2):  # nor is it one that an earlier run has taken
+        with pytest.raises(VanishedError, match=r"tool 1\.0"):
+            tiny.plan(environments=KEPT)
 
 
 @pytest.mark.usefixtures("unfinished")

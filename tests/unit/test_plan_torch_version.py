@@ -73,11 +73,12 @@ def ask(repository: Path, tmp_path: Path) -> Ask:
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[[Options], Plan]:
+def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
     """Plan with a channel that has everything, staging's environments left out."""
 
-    def make(options: Options) -> Plan:
-        made = provider("https://channel.invalid", pythons=options.config.pythons)
+    def make(options: Options, *lacking: str) -> Plan:
+        pythons = tuple(python for python in options.config.pythons if python not in lacking)
+        made = provider("https://channel.invalid", pythons=pythons)
         monkeypatch.setattr(planning, "choose_provider", made)
         monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
         return planning.survey_plan(options, silent)
@@ -93,7 +94,7 @@ def test_the_matrix_s_own_release_and_a_rehearsal_read_nothing(ask: Ask) -> None
 
 
 def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_unless_asked_for(
-    ask: Ask, plan: Callable[[Options], Plan], monkeypatch: pytest.MonkeyPatch
+    ask: Ask, plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def solve(specs: Sequence[str], given: object, platform: str, what: str) -> dict[str, str]:
         if any("_cp314t" in spec for spec in specs) and any(spec.startswith("triton ") for spec in specs):
@@ -106,6 +107,9 @@ def test_a_free_threaded_python_that_the_channel_is_not_ready_for_is_left_out_un
     assert "no triton" in made.left_out["3.14t"]
     assert [item.package.python for item in made.items if item.package.python][-1] == "3.14"
     assert plan(ask(None, pythons=("3.14t",))).left_out == {}  # the preflight says what is in the way
+    without = plan(ask(None), "3.13")
+    assert without.left_out.keys() == {"3.13", "3.14t"}
+    assert "3.13" not in {item.package.python for item in without.items}
 
 
 def test_a_python_that_the_release_refuses_is_refused_with_the_reason(

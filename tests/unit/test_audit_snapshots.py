@@ -61,6 +61,7 @@ def test_writing_keeps_what_could_not_be_read_this_time(tmp_path: Path) -> None:
     save(snapshot(submodule("a", "v1"), submodule("b", "v1")), tmp_path)
     save(snapshot(submodule("a", "v2"), submodule("b", trouble="gone")), tmp_path)
     save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=(outcome(trouble="no"),)), tmp_path)
+    save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=()), tmp_path)
     again = load("pytorch", "2.13.0", tmp_path)
     assert again is not None
     assert {one.name: one.value for one in again.sources[0].facts} == {"a": "v2", "b": "v1"}

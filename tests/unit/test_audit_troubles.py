@@ -20,7 +20,8 @@ from small_files import program, write
 from groundwork import files
 from groundwork.errors import AuditError, ConfigError, Interrupted, MegabuildError, ProviderError, UsageError
 from groundwork.files import FileLock
-from pin_audit import audit_report, bump_hashes, git_command, snapshots, targets
+from pin_audit import audit_report, bump_hashes, command, git_command, snapshots, targets
+from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import BEGIN, END
 from pin_audit.bump_hashes import Digest, find_sha256
 from pin_audit.facts import RecipeCommit, SourceOutcome
@@ -230,6 +231,18 @@ def read_pins(path: Path) -> None:
 
 def insert_table(path: Path) -> None:
     audit_report.insert(path, "x")
+
+
+def test_a_source_that_was_not_read_is_not_dated_anew_in_a_snapshot(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = SourceOutcome(source="submodules", trouble="no network")
+    saved: list[Snapshot] = []
+    monkeypatch.setattr(command, "gather", lambda requests, _: [[silent] for _ in requests])
+    monkeypatch.setattr(snapshots, "save", saved.append)
+    report = command.make(AuditOptions(snapshot=True, offline=True), repository)
+    assert not saved
+    assert "not read, older facts stay: submodules" in report.warnings
 
 
 def test_a_snapshot_that_cannot_be_written_is_an_error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from _pytest.mark.expression import Expression
 from small_files import write
 
 from upstream_tests import __main__ as upstream_tests
-from upstream_tests import gather, run, selection
+from upstream_tests import gather, plugin, run, selection
 from upstream_tests.selection import Build, Part, Selection, read_selection
 
 #: PyTorch 2.6.0 with CUDA for ARM, as Debian would build it.
@@ -130,3 +131,19 @@ def test_one_missing_file_of_several_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=names[-1]):
         gather.gather(tmp_path / "tree", tmp_path / "packed")
     assert not (tmp_path / "packed").exists()
+
+
+def test_tests_are_skipped_by_file_class_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    skips = [("test_a.py::TestA::test_x_*", "reason")]
+    monkeypatch.setattr(plugin, "read_selection", lambda: SimpleNamespace(skips=lambda _: skips))
+    monkeypatch.setattr(plugin, "installed_build", lambda: BUILD)
+    skipped: list[str] = []
+
+    def item(name: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            name=name.rpartition("::")[2], nodeid=name, add_marker=lambda _: skipped.append(name)
+        )
+
+    names = ["test_a.py::TestA::test_x_cpu", "test_a.py::TestB::test_x_cpu", "test_b.py::TestA::test_x_cpu"]
+    plugin.pytest_collection_modifyitems([item(name) for name in names])
+    assert skipped == names[:1]

@@ -45,7 +45,7 @@ _NEWEST = 14
 STAMP = "complete"
 #: Modules that Python's build leaves out if a library is missing, with the library's package in Debian.
 _OPTIONAL_MODULES = {"ctypes": "libffi-dev", "ssl": "libssl-dev", "zlib": "zlib1g-dev"}
-#: Python compiles the modules that are imported: of all, a third of the first start's CPU time.
+#: Without byte code: pip would compile all modules, Python compiles those that are imported.
 _INSTALL = (
     "install", "-q", "--disable-pip-version-check", "--require-hashes", "--no-compile", "--no-deps", "--only-binary",
     ":all:", "--requirement",

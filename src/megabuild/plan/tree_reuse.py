@@ -280,7 +280,7 @@ def count_missing(decision: Decision, left: LastStaging, fingerprint: Fingerprin
         # ccache finds objects of nvcc in the folder where they were compiled only (docs/lab/measurements.md)
         missing = missing.added(ObjectCounts(kernels=objects.kernels), objects)
     reason = "not compiled in this output folder yet"
-    return replace(decision, reasons=(reason,), missing=missing, objects=objects, objects_in=left.objects_in)
+    return replace(decision, reasons=(reason,), missing=missing, objects=objects)
 
 
 def _missing(changes: Iterable[Change], objects: ObjectCounts) -> ObjectCounts | None:

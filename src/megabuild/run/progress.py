@@ -188,8 +188,8 @@ def _decide(plan: Plan) -> Decision:
     state = plan.options.state
     decision = tree_reuse.decide(state / "tree", state / "out", plan.staging)
     isolation = plan.isolation
-    keeps_tree = decision.use not in (TreeUse.FRESH, TreeUse.RECOMPILE)
-    if not keeps_tree and not _is_in_cache(plan, decision):
+    has_no_tree = decision.use in (TreeUse.FRESH, TreeUse.RECOMPILE)
+    if has_no_tree and not _is_in_cache(plan, decision):
         # its objects are gone, or go, with the tree
         decision = replace(decision, missing=None, objects=None)
     if decision.use is TreeUse.FRESH:

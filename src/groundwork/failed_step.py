@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any
 
 _LONGEST_COMMAND = 100_000
@@ -22,6 +22,7 @@ _FAILED = re.compile(r"^FAILED: (?:\[code=(?P<code>-?\d+)\] )?(?P<outputs>.*\S)\
 #: The same of samurai, which other programs call ninja, too.
 _SAMURAI = re.compile(r"^ninja: job failed with status (?P<code>\d+): (?P<command>.*)$")
 _ENDED = re.compile(r"^ninja: build stopped")
+_WARNING = re.compile(r"^ninja: warning: ")
 _NEXT = re.compile(r"^\[\d+/\d+\b|^ninja: |^FAILED: |^::megabuild:: ")
 #: The report of make that a recipe failed, below the recipe's output.
 _MAKE = re.compile(r"^\w*make(?:\[\d+\])?: \*\*\* \[.*\] (?:Error (?P<code>\d+)|\w.*)")
@@ -89,7 +90,8 @@ def _belongs(line: str) -> bool:
 
 def _of_ninja(lines: Sequence[str], number: int, match: re.Match[str]) -> FailedStep:
     below = lines[number + 1 :]
-    printed = list(takewhile(_belongs, below))
+    own = list(dropwhile(_of_another_pipe, below))
+    printed = list(takewhile(_belongs, own))
     command = ""
     if printed:
         command = printed.pop(0)[:_LONGEST_COMMAND]
@@ -105,6 +107,11 @@ def _of_ninja(lines: Sequence[str], number: int, match: re.Match[str]) -> Failed
         known=True,
         exit_code=_exit_code(match),
     )
+
+
+def _of_another_pipe(line: str) -> bool:
+    """Return whether a line below ``FAILED:`` came late through stderr: ninja reports commands on stdout."""
+    return bool(_TRACE.match(line) or _WARNING.match(line))
 
 
 def _below_ninja(lines: Sequence[str]) -> Sequence[str]:

@@ -66,3 +66,18 @@ def test_json_that_is_no_list_of_errors_is_an_ordinary_line() -> None:
     """Of another program, or nested deeper than Python can read."""
     for line in ('[{"kind": 1}]', '{"version": "2.1.0", "runs": 3}', '[{"kind": ' + "[" * 100_000):
         assert [*_diagnostics(line)] == [line]
+
+
+@pytest.mark.parametrize(
+    "late",
+    [
+        ["+ ninja -j 3 lib.so"],
+        ["++ nproc", "+ ninja -j 3 lib.so"],
+        ["ninja: warning: bad deps log signature or version; starting over"],
+    ],
+)
+def test_lines_that_came_late_through_stderr_are_not_the_failed_command(late: list[str]) -> None:
+    """A build's two pipes are read side by side: a line may come below later ones of the other pipe."""
+    step = find_failed_step(["[1/3] a.o", "FAILED: [code=1] a.o", *late, "c++ -c a.cpp", "a.cpp:1:2: error: expected"])
+    assert step.command == "c++ -c a.cpp"
+    assert step.lines == ["a.cpp:1:2: error: expected"]

@@ -65,7 +65,7 @@ def make(request: Request, report: Notes) -> WheelIndex:
     with files.sole_user(folder / ".lock", busy), files.scratch(folder) as work:
         simple_index.remove_former(folder)
         indexed = simple_index.read(folder)
-        wheels = _still_published(indexed, channel, folder)
+        wheels = _still_valid(indexed, channel, folder, report)
         results: list[WheelResult] = []
         for number, package in enumerate(packages):
             root = _root(request, package)
@@ -102,15 +102,19 @@ def _contained(channel: Path, packages: Iterable[BuiltPackage]) -> list[str]:
     return names
 
 
-def _still_published(
-    indexed: Iterable[IndexedWheel], channel: Path, folder: Path
+def _still_valid(
+    indexed: Iterable[IndexedWheel], channel: Path, folder: Path, report: Notes
 ) -> dict[IndexedWheel, Path]:
-    """Return the wheels of an index whose packages are still published, with their files."""
+    """Return the intact wheels of an index whose packages are still published, with their files."""
     hashes = {record.sha256 for record in published.records(channel).values()}
     wheels: dict[IndexedWheel, Path] = {}
     for wheel in indexed:
-        if wheel.package in hashes:
-            wheels[wheel] = folder / simple_index.SIMPLE / wheel.place
+        if wheel.package not in hashes:
+            continue
+        if not simple_index.is_intact(folder, wheel):
+            report(f"{wheel.name} is damaged: it leaves the index")
+            continue
+        wheels[wheel] = folder / simple_index.SIMPLE / wheel.place
     return wheels
 
 

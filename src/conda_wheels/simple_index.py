@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,11 @@ from email import message_from_string
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
 from packaging.utils import canonicalize_name
 
 from groundwork import files
+from groundwork.errors import IntegrityError
 from groundwork.network.wheel_contents import read_local
 
 #: The index of a config, below the folder of its wheels.
@@ -46,6 +49,9 @@ class IndexedWheel:
         return f"{canonicalize_name(self.project)}/{self.name}"
 
 
+_INDEXED = msgspec.json.Decoder(tuple[IndexedWheel, ...])
+
+
 def index_entry(path: Path, *, project: str, python: str | None, package: str, inputs: str) -> IndexedWheel:
     head = message_from_string(read_local(path).metadata)
     return IndexedWheel(
@@ -62,17 +68,32 @@ def index_entry(path: Path, *, project: str, python: str | None, package: str, i
 
 
 def read(folder: Path) -> tuple[IndexedWheel, ...]:
-    """Return the intact wheels of the index in a config's folder; none if it has no index."""
-    index = folder / SIMPLE
-    intact: list[IndexedWheel] = []
+    """Return the wheels of the index in a config's folder; none if it has no index.
+
+    Raises IntegrityError: The index's record is damaged, so that it is unknown what the wheels were made from.
+    """
+    record = folder / SIMPLE / _RECORDS
     try:
-        for listed in json.loads((index / _RECORDS).read_text()):
-            wheel = IndexedWheel(**listed)
-            if files.intact(index / wheel.place, digest=wheel.sha256, size=wheel.size, when=0):
-                intact.append(wheel)
-    except (OSError, ValueError, TypeError):
+        content = record.read_bytes()
+    except FileNotFoundError:
         return ()
-    return tuple(intact)
+    try:
+        return _INDEXED.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise IntegrityError(
+            f"{record}: damaged",
+            f"run: rm {shlex.quote(str(folder / SIMPLE))}\nThen make the wheels of all Pythons again.",
+        ) from error
+
+
+def is_intact(folder: Path, wheel: IndexedWheel) -> bool:
+    """Return whether the index in a config's folder has a wheel as it was published."""
+    path = folder / SIMPLE / wheel.place
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return False
+    return size == wheel.size and files.sha256(path) == wheel.sha256
 
 
 def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
@@ -88,6 +109,7 @@ def publish(folder: Path, wheels: Mapping[IndexedWheel, Path]) -> None:
         (new / wheel.place).chmod(0o644)
     _write_pages(new, listed)
     (new / _RECORDS).write_text(json.dumps([asdict(wheel) for wheel in listed], indent=1))
+    files.sync(new / _RECORDS)  # after a power cut, an empty record would be a damaged one
     files.replace_link(folder / SIMPLE, new.name)
     remove_former(folder)
 

@@ -137,9 +137,35 @@ def test_an_index_has_intact_wheels_only_and_replaces_the_former(tmp_path: Path)
     assert 'href="torch-scatter/"' in (index / "index.html").read_text()
     assert f"{made[0].name}#sha256={first.sha256}" in (index / "torch-scatter" / "index.html").read_text()
     os.truncate(index / first.place, 10)
-    assert [wheel.version for wheel in simple_index.read(folder)] == ["2"]
-    (index / "wheels.json").write_text('[{"name": 1}]')
-    assert simple_index.read(folder) == ()
+    assert [wheel.version for wheel in entries if simple_index.is_intact(folder, wheel)] == ["2"]
+    (index / first.place).unlink()
+    assert not simple_index.is_intact(folder, first)
+
+
+@pytest.mark.parametrize("content", [b"", b'[{"name": 1}]', b"[" * 100_000, b'["\xff"]'])
+def test_a_damaged_record_is_not_taken_for_an_index_without_wheels(tmp_path: Path, content: bytes) -> None:
+    """The next index would lack the wheels of other Pythons, whose files would be deleted."""
+    record = tmp_path / simple_index.SIMPLE / "wheels.json"
+    record.parent.mkdir()
+    record.write_bytes(content)
+    with pytest.raises(IntegrityError, match="wheels.json: damaged") as raised:
+        simple_index.read(tmp_path)
+    assert f"rm {tmp_path / simple_index.SIMPLE}" in raised.value.remedy
+
+
+def test_an_unreadable_wheel_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_wheel(tmp_path / "made", "torch_scatter-1-py3-none-any.whl", {})
+    wheel = simple_index.index_entry(path, project="torch_scatter", python=None, package="p", inputs="i")
+    simple_index.publish(tmp_path, {wheel: path})
+
+    def refuse(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(simple_index.files, "sha256", refuse)
+    with pytest.raises(PermissionError):
+        simple_index.is_intact(tmp_path, wheel)
 
 
 # ------------------------------------------------------------------------------------------------------ the licences
@@ -404,10 +430,15 @@ def test_wheels_of_packages_that_are_published_no_longer_go(
 ) -> None:
     records = {"a.conda": SimpleNamespace(sha256="of a")}
     monkeypatch.setattr(make_wheels.published, "records", lambda _: records)  # type: ignore[attr-defined]
-    kept, gone = indexed("kept", package="of a"), indexed("gone", package="of its former build")
-    assert make_wheels._still_published([kept, gone], tmp_path, tmp_path) == {
+    kept = indexed("kept", package="of a")
+    damaged = indexed("damaged", package="of a")
+    gone = indexed("gone", package="of its former build")
+    monkeypatch.setattr(simple_index, "is_intact", lambda _, wheel: wheel is not damaged)
+    said: list[str] = []
+    assert make_wheels._still_valid([kept, damaged, gone], tmp_path, tmp_path, said.append) == {
         kept: tmp_path / simple_index.SIMPLE / kept.place
     }
+    assert said == [f"{damaged.name} is damaged: it leaves the index"]
 
 
 @pytest.mark.parametrize("is_needed", [True, False])
@@ -463,6 +494,7 @@ def test_a_wheel_of_another_package_or_of_other_inputs_is_made_again(
     monkeypatch.setattr(make_wheels, "find", lambda *_: [BUILT])
     monkeypatch.setattr(tools, "versions", lambda: {"patchelf": "1"})
     monkeypatch.setattr(simple_index, "read", lambda _: [wheel])
+    monkeypatch.setattr(simple_index, "is_intact", lambda *_: True)
     monkeypatch.setattr(simple_index, "publish", lambda *_: None)
     monkeypatch.setattr(
         simple_index, "index_entry", lambda *_, **new: replace(wheel, **{**new, "sha256": "new"})

@@ -358,8 +358,11 @@ def interpreter(**changes: Any) -> Interpreter:
 
 
 def question(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
-    def make(*, form: int = 1, python: Interpreter | None = None, **changes: Any) -> Key:
+    def make(
+        *, form: int = 1, python: Interpreter | None = None, here: str = "manylinux_2_41_x86_64", **changes: Any
+    ) -> Key:
         patch.setattr(lock, "_FORMAT", form)
+        patch.setattr(lock, "platform_tags", lambda: iter((here, "linux_x86_64")))
         asked: dict[str, Any] = {"dependencies": True, "more": (), "index": None, **changes}
         return lock.ask(asked.pop("requirements", ("numpy",)), python or interpreter(), **asked)
 
@@ -369,6 +372,8 @@ def question(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "format": {"form": 2},
             "requirements": {"requirements": ("numpy==2.*",)},
             "python": {"python": interpreter(soabi="cpython-312-aarch64-linux-gnu")},
+            "platform": {"here": "manylinux_2_36_x86_64"},
+            "platform: of another machine": {"python": interpreter(machine="aarch64")},
             "dependencies": {"dependencies": False},
             "more": {"more": ("https://index.example",)},
             "more: another": {"more": ("https://other.example",)},

@@ -75,7 +75,7 @@ def wheels(world: World) -> None:
     world.patch.setattr(make_wheels, "find", lambda *_: [])
     world.patch.setattr(make_wheels.tools, "versions", dict)  # type: ignore[attr-defined]
     world.watch(simple_index, remove_former=None, read=(), publish=None)
-    world.watch(make_wheels, _still_published={"a": "b"})
+    world.watch(make_wheels, _still_valid={"a": "b"})
     request = SimpleNamespace(output=world.folder, config="x", pythons=(), names=())
     make_wheels.make(cast(Any, request), lambda _: None)
 
@@ -324,7 +324,7 @@ def lines_of_a_log(world: World) -> None:
 
 #: The steps of each, in their order.
 OPERATIONS: dict[Callable[[World], None], list[str]] = {
-    wheels: ["remove_former", "read", "_still_published", "publish"],
+    wheels: ["remove_former", "read", "_still_valid", "publish"],
     install_pyg: ["choose_all", "finish", "finish"],
     packing: ["missing", "download", "ensure", "channel", "clean"],
     wheels_of_pytorch: ["download", "link"],

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
+from packaging.tags import platform_tags
 
 from groundwork import files
 from groundwork.errors import ProviderError
@@ -71,6 +72,7 @@ class Question(Key):
     format: int
     requirements: Sequence[str]  #: sorted
     python: str  #: version and ABI, which names the machine
+    platform: str  #: the best tag of wheels for it, ``manylinux_2_41_x86_64``: a cache may serve several machines
     dependencies: bool
     more: Sequence[str]  #: indexes and folders besides pip's
     index: str | None  #: in place of all indexes
@@ -101,10 +103,17 @@ def ask(
         format=_FORMAT,
         requirements=sorted(requirements),
         python=f"{interpreter.version} {interpreter.soabi}",
+        platform=_best_platform(interpreter),
         dependencies=dependencies,
         more=more,
         index=index,
     )
+
+
+def _best_platform(interpreter: Interpreter) -> str:
+    if interpreter.platforms:
+        return interpreter.platforms[0]
+    return next(platform_tags())
 
 
 def resolve(

@@ -141,7 +141,10 @@ def _project(requirement: str) -> str:
 
 
 def why_broken(path: Path) -> str:
-    """Return the fault of a wheel file, or an empty string if it is intact and its name matches its metadata."""
+    """Return the fault of a wheel file, or an empty string if it is intact and its name matches its metadata.
+
+    Raises PermissionError: This user may not read the file.
+    """
     try:
         with open_zip(path) as archive:
             if damaged := archive.testzip():
@@ -151,6 +154,8 @@ def why_broken(path: Path) -> str:
         project, version, _, _ = parse_wheel_filename(path.name)
         if canonicalize_name(head["Name"]) != project or Version(head["Version"]) != version:
             return f"its metadata names {head['Name']} {head['Version']}"
+    except PermissionError:
+        raise
     except Exception as error:  # a broken wheel can raise any
         return f"the archive cannot be read ({error})"
     return ""

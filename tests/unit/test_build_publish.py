@@ -120,6 +120,20 @@ def test_channels_that_a_package_needs_are_there_together_or_not_at_all(
     assert published.needed_channels(channel) == expected
 
 
+def test_a_channel_whose_folder_is_missing_at_present_stays_noted(tmp_path: Path) -> None:
+    channel, _ = publish(tmp_path, "a")
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    elsewhere = (Channel.of_folder(mounted),)
+    published.note_channels(channel, elsewhere)
+    mounted.rmdir()
+    server = (Channel.parse("https://x.example/c"),)
+    published.note_channels(channel, server)
+    assert published.needed_channels(channel) == [server]
+    mounted.mkdir()
+    assert published.needed_channels(channel) == [server, elsewhere]
+
+
 def test_a_package_leaves_the_records_before_the_disk(tmp_path: Path) -> None:
     channel, record = publish(tmp_path, "a")
     rot(channel / record.path)

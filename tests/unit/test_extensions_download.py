@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from audit_site import serving
 from wheel_files import make_wheel
 
+from groundwork import wheel_file
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.wheel_file import why_broken
 from pyg_extensions.find_wheel import fetch
@@ -40,6 +42,20 @@ def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
 
 NAME = "torch_scatter-2.1.2+pt213cpu-cp312-cp312-linux_x86_64.whl"
 FILES = {"torch_scatter/__init__.py": b"", "torch_scatter/_version_cpu.so": b"\x7fELF" * 5000}
+
+
+def test_a_wheel_that_this_user_may_not_read_is_not_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be compiled again, though it may be intact."""
+    wheel = make_wheel(tmp_path, NAME, FILES)
+
+    def refuse(path: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(wheel_file, "open_zip", refuse)
+    with pytest.raises(PermissionError):
+        why_broken(wheel)
 
 
 def test_wheels_that_are_not_whole_are_found(tmp_path: Path) -> None:

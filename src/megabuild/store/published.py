@@ -167,15 +167,18 @@ def needed_channels(channel: Path) -> list[tuple[Channel, ...]]:
 
     Raises IntegrityError: The record is damaged.
     """
+    return [channels for channels in _noted_channels(channel) if all(map(_exists, channels))]
+
+
+def _noted_channels(channel: Path) -> list[tuple[Channel, ...]]:
     path = channel / _BESIDE
     try:
         lists = msgspec.json.decode(path.read_bytes(), type=list[list[str]])
-        recorded = [tuple(map(Channel.parse, addresses)) for addresses in lists]
+        return [tuple(map(Channel.parse, addresses)) for addresses in lists]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (msgspec.MsgspecError, UnicodeDecodeError, UsageError) as error:
         raise IntegrityError(f"{path} is damaged", f"build {channel.name} again to replace it") from error
-    return [channels for channels in recorded if all(map(_exists, channels))]
 
 
 def _exists(channel: Channel) -> bool:
@@ -186,13 +189,18 @@ def _exists(channel: Channel) -> bool:
 def note_channels(channel: Path, beside: Sequence[Channel]) -> None:
     """Record the further channels that a published channel's packages were made with, in order of priority.
 
-    Lists of former runs are kept: runs for other Pythons may have used other channels.
+    Lists of former runs are kept: runs for other Pythons may have used other channels, also ones whose folders are
+    missing at present, as those of a disk that is not mounted.
     """
     if not channel.is_dir():
         return
     lists: list[list[str]] = []
+    try:
+        noted = _noted_channels(channel)
+    except IntegrityError:
+        noted = []  # this record replaces it
     # earlier versions recorded credentials, too
-    former = [separate_logins(channels).by_priority for channels in channels_beside(channel)]
+    former = [separate_logins(channels).by_priority for channels in noted]
     for channels in (beside, *former):
         addresses = [item.address for item in channels]
         if addresses not in lists:

@@ -20,6 +20,7 @@ from conda_wheels import built, licences, make_wheels, nvidia, simple_index, too
 from conda_wheels.built import BuiltPackage
 from conda_wheels.make_wheels import Request
 from conda_wheels.simple_index import IndexedWheel
+from groundwork import files
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from megabuild import environments
 from megabuild.providers.debian import root as debian_root
@@ -148,7 +149,7 @@ def test_a_damaged_record_is_not_taken_for_an_index_without_wheels(tmp_path: Pat
     record = tmp_path / simple_index.SIMPLE / "wheels.json"
     record.parent.mkdir()
     record.write_bytes(content)
-    with pytest.raises(IntegrityError, match="wheels.json: damaged") as raised:
+    with pytest.raises(IntegrityError, match=r"wheels\.json: damaged") as raised:
         simple_index.read(tmp_path)
     assert f"rm {tmp_path / simple_index.SIMPLE}" in raised.value.remedy
 
@@ -163,7 +164,7 @@ def test_an_unreadable_wheel_is_not_taken_for_a_damaged_one(
     def refuse(path: Path) -> str:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(simple_index.files, "sha256", refuse)
+    monkeypatch.setattr(files, "sha256", refuse)
     with pytest.raises(PermissionError):
         simple_index.is_intact(tmp_path, wheel)
 
@@ -434,7 +435,7 @@ def test_wheels_of_packages_that_are_published_no_longer_go(
     damaged = indexed("damaged", package="of a")
     gone = indexed("gone", package="of its former build")
     monkeypatch.setattr(simple_index, "is_intact", lambda _, wheel: wheel is not damaged)
-    said: list[str] = []
+    said: list[object] = []
     assert make_wheels._still_valid([kept, damaged, gone], tmp_path, tmp_path, said.append) == {
         kept: tmp_path / simple_index.SIMPLE / kept.place
     }

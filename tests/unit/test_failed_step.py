@@ -78,6 +78,8 @@ def test_json_that_is_no_list_of_errors_is_an_ordinary_line() -> None:
 )
 def test_lines_that_came_late_through_stderr_are_not_the_failed_command(late: list[str]) -> None:
     """A build's two pipes are read side by side: a line may come below later ones of the other pipe."""
-    step = find_failed_step(["[1/3] a.o", "FAILED: [code=1] a.o", *late, "c++ -c a.cpp", "a.cpp:1:2: error: expected"])
+    step = find_failed_step(
+        ["[1/3] a.o", "FAILED: [code=1] a.o", *late, "c++ -c a.cpp", "a.cpp:1:2: error: expected"]
+    )
     assert step.command == "c++ -c a.cpp"
     assert step.lines == ["a.cpp:1:2: error: expected"]

@@ -359,7 +359,11 @@ def interpreter(**changes: Any) -> Interpreter:
 
 def question(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     def make(
-        *, form: int = 1, python: Interpreter | None = None, here: str = "manylinux_2_41_x86_64", **changes: Any
+        *,
+        form: int = 1,
+        python: Interpreter | None = None,
+        here: str = "manylinux_2_41_x86_64",
+        **changes: Any,
     ) -> Key:
         patch.setattr(lock, "_FORMAT", form)
         patch.setattr(lock, "platform_tags", lambda: iter((here, "linux_x86_64")))

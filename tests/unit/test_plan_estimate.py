@@ -222,7 +222,7 @@ def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(
         assert minutes(plan, fresh) < 60, "it has its objects elsewhere"
         patch.setenv("TORCH_CCACHE", "none")
         assert minutes(plan, fresh) == 240
-    write(folder / "0" / "stats")
+    write(folder / "0" / "1" / "23R")
     assert minutes(plan, fresh) < 60
     assert minutes(plan, replace(fresh, missing=ALL)) == 240, "another compiler"
     assert minutes(plan, replace(fresh, missing=None)) == 240
@@ -231,7 +231,7 @@ def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(
 def test_a_new_tree_takes_its_former_objects_from_the_cache(repository: Path, tmp_path: Path) -> None:
     """Each of them in a twentieth of a second; a kept tree has them."""
     plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
-    write(plan.options.objects_folder(plan.usable_isolation()) / "0" / "stats")
+    write(plan.options.objects_folder(plan.usable_isolation()) / "0" / "1" / "23R")
     few = ObjectCounts(core=8)
     new = minutes(plan, Decision(use=TreeUse.FRESH, reasons=(), missing=few, objects=ALL))
     assert new - minutes(plan, kept(few)) == pytest.approx(0.05 * ALL.total / 2 / 60, abs=0.11)

@@ -169,7 +169,7 @@ def rebuilt(tiny: Tiny, name: str, *, missing: int, former: bool = True, cache: 
     if cache:
         isolation = progress.plan.isolation
         assert not isinstance(isolation, IsolationError)
-        write(progress.plan.options.objects_folder(isolation) / "0" / "stats")
+        write(progress.plan.options.objects_folder(isolation) / "0" / "1" / "23R")
     packages = [(package.name, package.id.kind) for package in progress.missing]
     names = frozenset(packages) if former else frozenset(packages[:-1])
     return replace(plain, progress=replace(progress, tree=decision, former=names))
@@ -194,7 +194,7 @@ def test_a_raised_build_number_lets_configs_run_at_once(tiny: Tiny) -> None:
     assert tiny.run().ok
     isolation = tiny.plan().isolation
     assert not isinstance(isolation, IsolationError)
-    write(tiny.options().objects_folder(isolation) / "0" / "stats")
+    write(tiny.options().objects_folder(isolation) / "0" / "1" / "23R")
     recipe = tiny.root / "recipe" / "recipe.yaml"
     text = recipe.read_text()
     recipe.write_text(text.replace("build: 0", "build: 1"))

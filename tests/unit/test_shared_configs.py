@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,7 +110,7 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     def fill_caches() -> None:
         for name, isolation in zip(second.objects_names, (isolated, Host()), strict=True):
             object_cache.identify(second, isolation)
-            write(tmp_path / "cache" / "objects" / name / "0" / "stats")
+            write(tmp_path / "cache" / "objects" / name / "0" / "1" / "23R")
 
     object_cache.identify(first, isolated)
     keep_left_staging(first, isolated, LastStaging(fingerprint=Fingerprint()))
@@ -147,6 +149,24 @@ def test_objects_of_other_configs_are_expected_where_a_run_compiles_with_their_v
     assert not find_shared_objects(changed, {}, isolated)
     installed = {"c_compiler_version": ("15",)}
     assert find_shared_objects(changed, installed, isolated) == "linux_64_cpu", "the provider's, for both"
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_an_object_cache_whose_objects_were_cleared_is_an_empty_one(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``ccache --clear`` leaves folders and files with numbers; the user's other cache is not asked."""
+    run = a_run(repository, tmp_path, "linux_64_cpu")
+    folder = run.objects_folder(Host())
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("CCACHE_DIR", str(folder))
+    monkeypatch.setenv("CCACHE_CONFIGPATH", os.devnull)
+    source = write(tmp_path / "a.c", "int f(void) { return 1; }")
+    subprocess.run(["ccache", "cc", "-c", source, "-o", tmp_path / "a.o"], check=True)
+    assert object_cache.has_object_cache(run, Host())
+    subprocess.run(["ccache", "--clear"], check=True, stdout=subprocess.DEVNULL)
+    assert len([*folder.iterdir()]) > 1
+    assert not object_cache.has_object_cache(run, Host())
 
 
 @pytest.mark.parametrize("damage", ["missing", "a folder", "a link", "not text", "off"])

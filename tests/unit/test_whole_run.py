@@ -211,7 +211,7 @@ def test_another_output_folder_has_the_objects_of_the_last_staging(
 
     def fill_caches() -> None:  # the tiny compiler uses no ccache
         for name in here.options().objects_names:
-            write(cache / "objects" / name / "0" / "stats")
+            write(cache / "objects" / name / "0" / "1" / "23R")
 
     fill_caches()
     tiny = replace(tiny, output=tiny.output.with_name("another"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +15,15 @@ from megabuild.plan.options import NO_OBJECT_CACHE, Options, object_cache_progra
 #: In the cache's folder, with which it goes: its identity. Builds can write it, so only estimates depend on it.
 _MARK = ".megabuild-cache"
 _BYTES = 16
+#: Files that ccache keeps after ``ccache --clear``.
+_WITHOUT_OBJECTS = {_MARK, "stats", "CACHEDIR.TAG", ".cleaned", "ccache.conf"}
 
 
 def has_object_cache(options: Options, isolation: Isolation) -> bool:
     """Return whether an isolation's object cache exists, and is used.
 
-    Each run makes its folder. Of ccache's, an empty one is of a machine without ccache, or of a run that has just begun
-    after the objects were deleted; other programs keep theirs elsewhere.
+    Each run makes its folder. Of ccache's, one without objects is of a machine without ccache, or of a run that has
+    just begun after the objects were deleted; other programs keep theirs elsewhere.
     """
     launcher = object_cache_program()
     folder = options.objects_folder(isolation)
@@ -28,8 +31,20 @@ def has_object_cache(options: Options, isolation: Isolation) -> bool:
         return False
     if Path(launcher).name.startswith("ccache"):
         with suppress(OSError):  # another user's, or missing
-            return any(path.name != _MARK for path in folder.iterdir())
+            return _has_objects(folder)
     return folder.is_dir()
+
+
+def _has_objects(folder: Path) -> bool:
+    """Return whether ccache's folder has a file besides those without objects.
+
+    Raises OSError: A folder in it cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    return any(not _WITHOUT_OBJECTS.issuperset(names) for _, _, names in os.walk(folder, onerror=fail))
 
 
 def read_identity(options: Options, isolation: Isolation) -> str:

@@ -65,7 +65,8 @@ def make(request: Request, report: Notes) -> WheelIndex:
     with files.sole_user(folder / ".lock", busy), files.scratch(folder) as work:
         simple_index.remove_former(folder)
         indexed = simple_index.read(folder)
-        wheels = _still_valid(indexed, channel, folder, report)
+        valid = _still_valid(indexed, channel, folder, report)
+        wheels = dict(valid)
         results: list[WheelResult] = []
         for number, package in enumerate(packages):
             root = _root(request, package)
@@ -85,7 +86,7 @@ def make(request: Request, report: Notes) -> WheelIndex:
                 )
                 _replace_wheel(wheels, wheel, path)
             results.append(WheelResult(wheel=wheel, kept=is_kept, torch_pin=package.torch_pin))
-        if wheels.keys() != set(indexed):
+        if wheels != valid or len(valid) < len(indexed):
             simple_index.publish(folder, wheels)
     return WheelIndex(
         folder=folder / simple_index.SIMPLE,

@@ -74,7 +74,7 @@ def wheels(world: World) -> None:
     world.patch.setattr(make_wheels.environments, "find_channel", lambda *_: world.folder)  # type: ignore[attr-defined]
     world.patch.setattr(make_wheels, "find", lambda *_: [])
     world.patch.setattr(make_wheels.tools, "versions", dict)  # type: ignore[attr-defined]
-    world.watch(simple_index, remove_former=None, read=(), publish=None)
+    world.watch(simple_index, remove_former=None, read=("a", "damaged"), publish=None)
     world.watch(make_wheels, _still_valid={"a": "b"})
     request = SimpleNamespace(output=world.folder, config="x", pythons=(), names=())
     make_wheels.make(cast(Any, request), lambda _: None)

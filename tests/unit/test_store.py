@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import signal
 import socket
@@ -97,6 +98,20 @@ def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
     with pytest.raises(StoreError, match=r"^http://127.0.0.1:9/store: ") as caught:
         gone.find("a")
     assert "sesame" not in str(caught.value)
+
+
+def test_an_upload_to_a_bucket_that_does_not_exist_fails_and_names_the_store(content: Path) -> None:
+    class Bucket:
+        def head(self, path: str) -> None:
+            raise FileNotFoundError(path)
+
+        def put(self, path: str, content: bytes) -> None:
+            raise FileNotFoundError(f"Object at location {path} not found\n\nDebug source:\nNotFound {{")
+
+    store = Store("s3://typing-error/prefix", writes=True)
+    store.__dict__["_remote"] = Bucket()
+    with pytest.raises(StoreError, match=r"^s3://typing-error/prefix: no such bucket or folder$"):
+        [*store.put("a", content)]
 
 
 def boast(handler: Handler) -> None:
@@ -298,6 +313,18 @@ def test_a_tree_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rest").write_bytes((tmp_path / "packed").read_bytes()[:-200])
     with pytest.raises(IntegrityError):
         tree_archive.unpack(tmp_path / "rest", tmp_path / "again")
+
+
+def test_a_full_disk_is_no_damaged_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tree").mkdir()
+    tree_archive.pack({"tree": tmp_path / "tree"}, tmp_path / "packed")
+
+    def fail(*_: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", fail)
+    with pytest.raises(OSError, match="No space left"):
+        tree_archive.unpack(tmp_path / "packed", tmp_path / "again")
 
 
 def test_a_pipe_in_a_tree_is_not_waited_for(tmp_path: Path) -> None:

@@ -121,8 +121,7 @@ class Store:
                 self._put_part(_part_path(record.parts[-1]), part)
                 record.size += len(part)
                 yield record.size
-        content = msgspec.json.format(msgspec.json.encode(record))
-        self._ask(lambda: self._remote.put(f"{key}.json", content), _PART_SECONDS)
+        self._send(f"{key}.json", msgspec.json.format(msgspec.json.encode(record)))
 
     def _put_part(self, path: str, content: bytes) -> None:
         """Upload a part unless the store has it."""
@@ -131,7 +130,13 @@ class Store:
                 return
         except FileNotFoundError:
             pass
-        self._ask(lambda: self._remote.put(path, content), _PART_SECONDS)
+        self._send(path, content)
+
+    def _send(self, path: str, content: bytes) -> None:
+        try:
+            self._ask(lambda: self._remote.put(path, content), _PART_SECONDS)
+        except FileNotFoundError as error:  # for a bucket's name with a typing error, for example
+            raise StoreError(f"{self.shown}: no such bucket or folder") from error
 
     def _damaged(self, name: str, why: str) -> IntegrityError:
         return IntegrityError(f"{self.shown}: {name} is damaged: {why}", "delete it from the store")

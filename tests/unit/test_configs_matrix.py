@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, UsageError
 from megabuild.configs import matrix
 from megabuild.configs.arch_lists import find_misplaced
-from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, available, load
+from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, available, load, of_provider
 from megabuild.configs.config_file import stamped
 from megabuild.configs.provider_name import ProviderName
 
@@ -209,6 +209,13 @@ def test_lists_of_architectures_follow_their_cuda(values: dict[str, list[str]], 
     assert find_misplaced(values) == problems, "the order of rows does not matter"
 
 
+def test_two_rows_of_one_name_are_refused(copy: Path) -> None:
+    path = copy / MATRIX_FILE
+    path.write_text(path.read_text().replace("blas_impl:\n", "blas_impl:\n  - mkl  # [osx and x86_64]\n", 1))
+    with pytest.raises(ConfigError, match="two rows have the name osx_64_cpu$"):
+        matrix.write(copy)
+
+
 @pytest.mark.parametrize(
     ("lost", "says"), [(r"(?m)^  - 2\.6\.0 .*debian.*\n", r"torch_version .*debian"), (r"(?s).*", "no row")]
 )
@@ -262,6 +269,32 @@ def test_a_file_that_is_no_config_is_refused(copy: Path, text: str, complaint: s
     (copy / CONFIG_FOLDER / "linux_64_cpu.yaml").write_text(stamped(text))
     with pytest.raises(ConfigError, match=complaint):
         load(copy, "linux_64_cpu")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("blas_impl:\n", "blas_impl:\n- generic\n", "'blas_impl' has 2 values instead of one"),
+        ("- 3.12.* *_cpython\n", "- 3.12 or later\n", "'3.12 or later': not a pin of a Python version"),
+    ],
+)
+def test_a_config_with_other_values_than_its_keys_have_is_refused(
+    copy: Path, old: str, new: str, complaint: str
+) -> None:
+    path = copy / CONFIG_FOLDER / "linux_64_cpu.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=re.escape(complaint)):
+        load(copy, "linux_64_cpu")
+
+
+def test_a_provider_that_no_selected_config_has_is_refused(repository: Path) -> None:
+    names = [name for name in available(repository) if not name.endswith("debian")]
+    assert of_provider(repository, names, ProviderName.WHEEL)
+    with pytest.raises(UsageError, match="^--provider debian: no selected config") as caught:
+        of_provider(repository, names, ProviderName.DEBIAN)
+    assert caught.value.remedy == "choose from conda-forge, wheel"
 
 
 def test_each_selector_of_the_matrix_means_the_platforms_that_all_its_words_mean() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,18 @@ def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> No
     assert [one.run for one in render(made, feedstock / "recipe" / "recipe.yaml")] == [("own ==1",)] * 2
     narrowed = chosen(made, {"python": ("3.12.* *_cpython",)})
     assert len(render(narrowed, feedstock / "recipe" / "recipe.yaml")) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: [unclosed\n", "context: {date: 2026-99-99}\n", f"context: {'[' * 400}\n", "context: {a: \x00}\n"],
+    ids=["YAML", "a date", "depth", "a null byte"],
+)
+def test_a_recipe_that_cannot_be_read_is_named(feedstock: Path, text: str) -> None:
+    recipe = feedstock / "recipe" / "recipe.yaml"
+    recipe.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(f"{recipe}: cannot be rendered")):
+        render(config(feedstock, SMITHY), recipe)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "with a file beside the recipe"])

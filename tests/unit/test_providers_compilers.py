@@ -136,6 +136,15 @@ def test_in_a_build_paths_are_mapped_away_and_no_machine_is_assumed(
     assert "-march" not in printed
 
 
+@pytest.mark.parametrize("file", ["libx.so.1.2.3", "libx.so.1"])
+def test_a_run_time_library_is_found_by_the_name_that_programs_load(file: str, tmp_path: Path) -> None:
+    (tmp_path / file).write_text("library")
+    (tmp_path / "env").mkdir()
+    compilers._copy_library(tmp_path / file, tmp_path / "env")
+    for name in ("libx.so.1", file):
+        assert (tmp_path / "env" / "lib" / name).read_text() == "library"
+
+
 def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_build_string(
     packages: dict[str, LocalPackage], toolchain: Toolchain
 ) -> None:

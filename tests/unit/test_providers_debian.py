@@ -230,6 +230,17 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     assert unflushed(calls, entry.name) - {"lock"} == set()
 
 
+def test_a_root_that_this_machine_lacks_programs_for_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    monkeypatch.setattr(root, "install_command", lambda: "apt-get install bubblewrap")
+    monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: pytest.fail("begun"))
+    with pytest.raises(ProviderError, match="^Debian configs need mmdebstrap and bwrap: ") as caught:
+        root.make(tmp_path, lambda _: None)
+    assert caught.value.remedy == "run: apt-get install bubblewrap"
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_root_takes_the_place_of_unfinished_ones_when_it_is_whole(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,6 +28,7 @@ from megabuild.providers.local.package import LocalPackage
 from megabuild.providers.local_channel import LocalChannel
 from megabuild.providers.pypi import nvidia, unpack, wheel_to_conda
 from megabuild.providers.pypi.lock import Lock, Wheel
+from megabuild.providers.wheel import provider as wheel_provider
 from megabuild.providers.wheel import torch_wheels as torch
 from megabuild.providers.wheel.provider import WheelProvider
 
@@ -288,6 +289,21 @@ def test_the_toolkit_is_asked_for_in_the_version_of_the_wheel_and_triton_named()
     ]
 
 
+def test_a_wheel_without_a_toolkit_is_refused() -> None:
+    wheel = _locked("2.10.0", ("nvidia-cuda-runtime-cu12==12.6.77",))
+    with pytest.raises(ProviderError, match=f"^{wheel.file_name}: unknown CUDA toolkit"):
+        torch.requirements(_alone(wheel), ["nvcc"])
+
+
+@pytest.mark.parametrize(("cuda", "suffix"), [("12.9", "-14"), ("13.2", "-15"), ("14.0", None)])
+def test_nvcc_of_a_wheel_gets_the_newest_gcc_that_it_accepts(
+    cuda: str, suffix: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wheel_provider, "find_gcc_suffix", lambda newest, path: f"-{newest}")
+    monkeypatch.setattr(wheel_provider, "probe", lambda suffix="": suffix)
+    assert wheel_provider._host_compiler(cuda) == cast(Any, suffix)
+
+
 def test_the_version_of_triton_is_found_among_excluded_ones() -> None:
     excluded = ",".join(f"!=3.9.{number}" for number in range(1, 60))
     assert torch.named_triton([Requirement(f"triton{excluded},~=3.9.0")]) == "3.9.0"
@@ -401,8 +417,9 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
         wheel = _locked("13.0.88", requires, name)
         wheels.append(wheel)
         wheel.path(tmp_path).parent.mkdir()
+        licences = [f"{name}.dist-info/licenses/{folder}License.txt" for folder in ("", "more/")]
         with zipfile.ZipFile(wheel.path(tmp_path), "w") as archive:
-            for member in members:
+            for member in (*members, *licences):
                 archive.writestr(member, member)
     locked = Lock(python="3.12", environment=LINUX, wheels=(*wheels, _locked("1.0", name="cuda-toolkit")))
     described = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-64", tmp_path)
@@ -418,6 +435,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     made["cuda-cudart-dev"].fill(tmp_path / "dev")
     assert (tmp_path / "run/lib/libcudart.so.13").is_file()
     assert not (tmp_path / "run/include").exists()
+    assert {path.name for path in tmp_path.glob("run/share/licenses/*/*")} == {"License.txt", "1License.txt"}
     assert (tmp_path / "dev/lib/libcudart.so").readlink() == Path("libcudart.so.13")
     assert (tmp_path / "dev/include/cuda_runtime.h").is_file()
     assert (tmp_path / "dev/targets/x86_64-linux/include/cuda_runtime.h").is_file()

@@ -114,7 +114,7 @@ def _read_settings(path: Path) -> dict[object, object]:
         content = _parse_settings(read_text(path, most=_LARGEST))
     except FileNotFoundError:
         return {}
-    except (OSError, YAMLError, UnicodeError, ValueError, RecursionError) as error:
+    except (OSError, YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read as YAML", "correct the file") from error
     if content is None:
         return {}

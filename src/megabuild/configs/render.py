@@ -143,7 +143,7 @@ def _context_size(text: bytes) -> int:
     """Estimate the longest value of a recipe's context: each may repeat those before it, or be multiplied."""
     try:
         document = parse_recipe(text.decode())
-    except (YAMLError, UnicodeError, ValueError, RecursionError):
+    except (YAMLError, ValueError, RecursionError):
         return 0  # the engine reports the error
     if not isinstance(document, dict) or not isinstance(document.get("context"), dict):
         return 0

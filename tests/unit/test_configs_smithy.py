@@ -103,8 +103,8 @@ def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["a: [unclosed\n", "context: {date: 2026-99-99}\n", f"context: {'[' * 400}\n", "context: {a: \x00}\n"],
-    ids=["YAML", "a date", "depth", "a null byte"],
+    ["a: [unclosed\n", "context: {date: 2026-99-99}\n", "context: {a: \x00}\n"],
+    ids=["YAML", "a date", "a null byte"],
 )
 def test_a_recipe_that_cannot_be_read_is_named(feedstock: Path, text: str) -> None:
     recipe = feedstock / "recipe" / "recipe.yaml"

@@ -403,6 +403,22 @@ def test_environments_are_not_kept_if_the_recipe_names_its_channels(tiny: Tiny) 
 
 
 @pytest.mark.usefixtures("unfinished")
+def test_environments_that_fit_no_longer_are_kept_on_request_only(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PreflightError("tinylib: its host environment cannot be solved", "change the recipe")
+
+    monkeypatch.setattr(kept_environments, "check_keepable", refuse)
+    plan = tiny.plan()
+    assert plan.kept is None
+    assert plan.notes[0].startswith("the environments of the last run are not kept: tinylib: its host")
+    with pytest.raises(PreflightError, match=r"cannot be kept: tinylib: its host environment") as caught:
+        tiny.plan(environments=KEPT)
+    assert "--environments newest" in caught.value.remedy
+
+
+@pytest.mark.usefixtures("unfinished")
 def test_without_a_tree_there_is_nothing_to_resume(tiny: Tiny) -> None:
     shutil.rmtree(tiny.options().state / "tree")
     assert tiny.plan().kept is None

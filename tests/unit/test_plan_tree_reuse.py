@@ -185,10 +185,19 @@ def test_a_record_behind_a_link_is_none(state: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "stamp", [b"", b"[]", b"{}", b'{"dependency": {"variant cxx": "13"}, "source": {}}', b"\xff"]
-)
-def test_a_stamp_without_the_facts_of_this_version_says_so(stamp: bytes, state: Path) -> None:
-    (state / "tree" / STAMP).write_bytes(stamp)
+    "stamp",
+    [
+        b"", b"[]", b"{}", b'{"dependency": {"variant cxx": "13"}, "source": {}}', b"\xff", b'{"source": "\xff"}',
+        pytest.param(b'{"source": ' + b"[" * 100_000, id="deep"), None,
+    ],
+)  # fmt: skip
+def test_a_stamp_without_the_facts_of_this_version_says_so(stamp: bytes | None, state: Path) -> None:
+    path = state / "tree" / STAMP
+    if stamp is None:  # a build can write the tree
+        path.rename(state / "elsewhere")
+        path.symlink_to(state / "elsewhere")
+    else:
+        path.write_bytes(stamp)
     decision = decide(state / "tree", state / "out", FIRST)
     assert decision.use is TreeUse.RECOMPILE
     assert decision.reasons == ("the tree's stamp is missing, damaged or of another version",)

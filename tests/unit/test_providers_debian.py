@@ -55,11 +55,17 @@ def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
     library = shared_library(tmp_path / "libone.so", "int one;")
     (tmp_path / "prefix").mkdir()
     debian = root.DebianRoot(path=tmp_path, fingerprint="", release="13")
-    libraries.fill(
-        debian, {"libone.so.1": libraries.LibraryFile(library, "libone1")}, "one", tmp_path / "prefix"
-    )
+    write(tmp_path / "usr/share/doc/libone1/copyright", "the licence")
+    owned = {
+        name: libraries.LibraryFile(library, owner)
+        for name, owner in (("libone.so.1", "libone1"), ("libtwo.so.1", "libtwo1"))
+    }
+    libraries.fill(debian, owned, "one", tmp_path / "prefix")
     with opened(tmp_path / "prefix/lib/libone.so.1") as copied:
         assert [*copied.rpath()] == ["$ORIGIN"]
+    (notice,) = (path for path in (tmp_path / "prefix/share").rglob("*") if path.is_file())
+    assert notice == tmp_path / "prefix/share/one/libone1/copyright"
+    assert notice.read_text() == "the licence"
 
 
 def test_a_library_of_cuda_has_nvidias_version() -> None:

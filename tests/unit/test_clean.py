@@ -264,8 +264,8 @@ def test_the_channels_of_all_runs_stay(output: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\xff", b'{"a": 1}', b'[["/x"', b'[["https://host:port"]]'],
-    ids=["empty", "bytes", "object", "cut", "address"],
+    [b"", b"\xff", b'[["\xff"]]', b'{"a": 1}', b'[["/x"', b'[["https://host:port"]]'],
+    ids=["empty", "bytes", "text", "object", "cut", "address"],
 )
 def test_every_channel_stays_while_the_record_of_needed_ones_is_damaged(
     content: bytes, output: Path, cache: Path

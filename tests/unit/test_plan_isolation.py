@@ -195,6 +195,14 @@ def test_an_engine_that_enters_no_debian_root_is_refused_before_anything_is_made
     assert choose_isolation(engine, debian.config, REHEARSAL).engine is engine, "of this machine's programs"
 
 
+def test_a_machine_without_a_named_release_has_an_image_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> None:
+        raise OSError("no os-release")
+
+    monkeypatch.setattr("platform.freedesktop_os_release", read)
+    assert rehearsal_image() == "megabuild-rehearsal:unknown"
+
+
 def test_a_container_rehearsal_uses_the_image_made_here_without_a_network(programs: Path) -> None:
     found = choose_isolation(Engine.DOCKER, config(), REHEARSAL)
     assert isinstance(found, Container)

@@ -136,6 +136,17 @@ def test_triton_and_pythons_are_those_of_the_source_else_the_configs(
     assert "2.15.2" in release.notes[-1]
 
 
+def test_pythons_that_a_source_names_wrongly_are_the_config_s(ask: Ask, tree: Path) -> None:
+    (tree / "pyproject.toml").write_text('requires-python = ">=3.12 or so"\n')
+    assert read_release(ask("2.15.2", source=tree), silent).left_out == {}
+
+
+def test_wheels_are_not_rehearsed(ask: Ask) -> None:
+    with pytest.raises(UsageError, match="^linux_64_cpu_wheel unpacks wheels") as caught:
+        planning.overrides_from_options(ask(None, "linux_64_cpu_wheel", rehearse=True))
+    assert caught.value.remedy == "omit --rehearse"
+
+
 def test_a_tarball_is_unpacked_once_and_its_sha256_told(
     ask: Ask, tarball: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

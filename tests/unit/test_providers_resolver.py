@@ -27,7 +27,7 @@ from groundwork.errors import ProviderError
 from groundwork.files import link, sha256, verified
 from groundwork.machine import machine_platform
 from groundwork.network import resolver
-from groundwork.network.client import NotFound
+from groundwork.network.client import NetworkError, NotFound
 from groundwork.network.index import Configured
 from groundwork.network.wheel_contents import noted
 from megabuild.configs.config import load
@@ -160,6 +160,12 @@ def test_a_listed_wheel_that_is_not_there_comes_from_the_next_index(
         assert f"rm -r {tmp_path / 'locks'}" in caught.value.remedy
     whole = [wheel.file_name for wheel in resolved.wheels if verified(wheel.path(tmp_path), wheel.sha256)]
     assert (name in whole) == later
+
+
+def test_a_wheel_that_has_left_its_folder_may_come_from_another_index(tmp_path: Path) -> None:
+    file = cast(Any, SimpleNamespace(url=(tmp_path / "gone.whl").as_uri()))
+    with pytest.raises(NetworkError, match=rf"^{tmp_path}/gone\.whl: missing, or not readable$"):
+        download._save(file, cast(Any, None), tmp_path / "target")
 
 
 def test_a_listed_wheel_that_is_not_there_is_named_while_it_is_locked(world: Site, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from audit_site import serving
+from small_files import program
 
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
@@ -256,6 +258,19 @@ def test_a_config_of_an_unknown_provider_is_refused(repository: Path, tmp_path: 
     )
     with pytest.raises(ConfigError, match="no provider nobody"):
         load(tmp_path, "linux_64_cpu")
+
+
+def test_a_program_of_this_machine_is_started_with_its_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "git", 'echo "git version 2.47.3" "$@"')
+    monkeypatch.setattr(local_channel, "_PATH", str(tmp_path))
+    (package,) = local_channel._launchers(["git", "absent"], "linux-64")
+    assert (package.name, package.version) == ("git", "2.47.3")
+    (tmp_path / "env").mkdir()
+    package.fill(tmp_path / "env")
+    printed = subprocess.check_output([tmp_path / "env/bin/git", "a b", "c"], text=True)
+    assert printed == "git version 2.47.3 a b c\n"
 
 
 def test_each_provider_has_a_class() -> None:

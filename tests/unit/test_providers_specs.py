@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -11,6 +13,7 @@ from rattler import MatchSpec
 from groundwork.errors import ProviderError
 from megabuild.providers import specs
 from megabuild.providers.local import placeholder_packages
+from megabuild.providers.local.compilers import Toolchain
 from megabuild.providers.local.placeholder_packages import examples
 
 
@@ -101,3 +104,20 @@ def test_a_clause_that_pip_does_not_know_is_refused(clause: str) -> None:
 def test_a_requirement_that_no_version_satisfies_is_refused(texts: Sequence[str]) -> None:
     with pytest.raises(ProviderError, match="no version satisfies"):
         placeholder_packages.examples([MatchSpec(text) for text in texts], "x", "0")
+
+
+def test_a_stand_in_for_magma_has_its_version_and_a_library_to_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[Sequence[str]] = []
+    monkeypatch.setattr(placeholder_packages, "run", lambda argv, what: commands.append(argv))
+    toolchain = Toolchain(cc="cc", cxx="", version="14", glibc="2.41", programs={}, libraries={}, digest="d")
+    asked = {name: _specs(f"{name} 2.9.0") for name in ("libmagma", "libmagma-devel")}
+    for package in placeholder_packages.packages(asked, {}, toolchain, "linux-64"):
+        (tmp_path / package.name).mkdir()
+        package.fill(tmp_path / package.name)
+    header = (tmp_path / "libmagma-devel/include/magma.h").read_text()
+    assert re.findall(r"#define MAGMA_VERSION_(\w+) (\d+)", header) == [
+        ("MAJOR", "2"), ("MINOR", "9"), ("MICRO", "0"),
+    ]  # fmt: skip
+    assert [(argv[0], argv[-4]) for argv in commands] == [("cc", str(tmp_path / "libmagma/lib/libmagma.so"))]

@@ -27,7 +27,7 @@ from groundwork.progress import Preparing
 from megabuild.plan import solving
 from megabuild.providers.command import run
 from megabuild.providers.environment import Environment
-from megabuild.providers.local import package_store
+from megabuild.providers.local import assemble, package_store
 from megabuild.providers.local.package import LocalPackage, build
 from megabuild.providers.local.package_store import PackageStore, planned
 
@@ -150,6 +150,13 @@ def test_files_that_cannot_all_be_searched_for_their_prefix_are_no_package(
 def test_a_package_without_its_prefix_is_packed(tmp_path: Path) -> None:
     built = build(replace(_package(_Filler()), relocate="/elsewhere"), tmp_path / "work")
     assert _contents(built)["share/file"] == b"/it's [old] & $1.d/bin /older/bin"
+
+
+def test_an_engine_that_cannot_pack_says_so_in_a_line() -> None:
+    argv = [sys.executable, "-I", "-S", assemble.__file__, "recipe.json", "output", "linux-64"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "ModuleNotFoundError: No module named 'rattler_build'\n"
 
 
 def test_a_failure_leaves_nothing_behind_and_the_next_run_succeeds(tmp_path: Path) -> None:

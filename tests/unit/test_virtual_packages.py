@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import rattler
+from small_files import write
 
 from groundwork.channel import Channel
 from groundwork.network.channel_logins import Channels, Login
@@ -18,6 +19,7 @@ from megabuild.plan import solving, virtual_packages
 from megabuild.plan.environment_packages import Requirements, solve_all
 from megabuild.plan.solving import solved
 from megabuild.plan.virtual_packages import find_virtual_packages
+from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.environment import Environment
 
 #: Builds of a package without platform, by what each requires; the solver takes the last one that fits.
@@ -107,6 +109,14 @@ def test_packages_are_listed_for_both_platforms_with_their_hashes(monkeypatch: p
     listed = solving.list_packages(["a"], channels, Platforms(build="linux-64", target="linux-aarch64"))
     assert listed == [frozenset({("a.conda", digit * 32)}) for digit in ("01", "02")]
     assert asked == [["linux-aarch64", "linux-64", "noarch"]] * 2
+
+
+def test_a_channel_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    write(tmp_path / "channel/linux-64/repodata.json", "damaged")
+    channels = Channels(by_priority=(Channel.of_folder(tmp_path / "channel"),))
+    with pytest.raises(ChannelError, match=rf"^channel {tmp_path}/channel cannot be read: "):
+        solving.list_packages(["a"], channels, Platforms.native("linux-64"))
 
 
 class _Detected:

@@ -113,10 +113,12 @@ def test_without_conda_forge_yml_a_build_is_native(tmp_path: Path) -> None:
         "build_platform: {linux_aarch64: }\n",
         "build_platform: {linux_aarch64: linux-64}\n",
         "build_platform: {linux_aarch64: linux_63}\n",
+        "build_platform: 2026-99-99\n",
+        "build_platform: \xff\n",
     ],
 )
 def test_a_damaged_conda_forge_yml_is_named_and_not_quoted(text: str, tmp_path: Path) -> None:
-    (tmp_path / "conda-forge.yml").write_text(f"{text}# secret\n")
+    (tmp_path / "conda-forge.yml").write_text(f"{text}# secret\n", encoding="latin-1")
     with pytest.raises(ConfigError, match=r"conda-forge\.yml") as refused:
         choose_build_platform(tmp_path, "linux-aarch64", "linux-64")
     assert "secret" not in str(refused.value)

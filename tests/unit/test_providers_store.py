@@ -273,6 +273,20 @@ def test_packages_of_one_name_for_two_platforms_are_told_apart(tmp_path: Path) -
     assert store.whole(packages) is None, "the hash is the other platform's"
 
 
+def test_everybody_may_read_a_channel_whatever_the_umask(tmp_path: Path) -> None:
+    package = LocalPackage(name="thing", version="1.0", platform="linux-64", build="0")
+    store = PackageStore(tmp_path)
+    before = os.umask(0o077)
+    try:
+        file = write(store.path(package), "content")
+        write(file.with_name("record.json"), json.dumps({"sha256": sha256(file)}))
+        channel = store.channel([package], SUBDIRS)
+    finally:
+        os.umask(before)
+    for path in (channel, channel / "noarch", channel / "noarch/repodata.json", channel / package.path):
+        assert path.stat().st_mode & 0o444 == 0o444, path
+
+
 def test_a_channel_of_a_former_release_has_keys_by_file_name(tmp_path: Path) -> None:
     package = LocalPackage(name="thing", version="1.0", platform="linux-64")
     store = PackageStore(tmp_path)

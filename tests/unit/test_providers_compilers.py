@@ -128,11 +128,15 @@ def test_in_a_build_paths_are_mapped_away_and_no_machine_is_assumed(
 ) -> None:
     build = {"CONDA_BUILD": "1", "PREFIX": "/p", "SRC_DIR": "/s", "PKG_NAME": "n", "PKG_VERSION": "1"}
     printed = _activated(
-        packages, tmp_path / "env", "echo $CXXFLAGS; echo $LDFLAGS; echo $CMAKE_ARGS", **build
+        packages,
+        tmp_path / "env",
+        "echo $CXXFLAGS; echo $LDFLAGS; echo $CMAKE_ARGS; echo CMAKE_PREFIX_PATH=$CMAKE_PREFIX_PATH",
+        **build,
     )
     assert "-isystem /p/include -fdebug-prefix-map=/s=/usr/local/src/conda/n-1" in printed
     assert "-fdebug-prefix-map=/p=/usr/local/src/conda-prefix" in printed
     assert "-Wl,-rpath,/p/lib" in printed
+    assert "CMAKE_PREFIX_PATH=/p\n" in printed
     assert "-march" not in printed
 
 

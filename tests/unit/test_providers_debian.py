@@ -13,11 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from filelock import Timeout
 from small_files import program, shared_library, write
 from stop_at_write import unflushed, watched
 
 from cuda_code.elf_file import opened
 from groundwork.errors import ProviderError
+from groundwork.files import FileLock
 from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.providers import catalogue, local_channel
@@ -258,6 +260,8 @@ def test_a_root_takes_the_place_of_unfinished_ones_when_it_is_whole(
     def debootstrap(folder: Path, *_: object, **__: object) -> None:
         assert [path.name for path in tmp_path.glob("tmp-*")] == [folder.name]
         assert former.exists()
+        with pytest.raises(Timeout):  # another process would delete this folder
+            FileLock(tmp_path / "lock").acquire(timeout=0)
         write(folder / "root/file")
         if fails:
             raise ProviderError("no mirror answers")
@@ -337,6 +341,8 @@ def test_a_root_is_made_with_this_machine_s_variables_and_without_questions(
     program(tmp_path / "bin/unshare", 'while [ "$1" != mmdebstrap ]; do shift; done; exec "$@"')
     program(tmp_path / "bin/mmdebstrap", f"env > {tmp_path}/variables")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    for name in ("DEBIAN_FRONTEND", "LC_ALL"):
+        monkeypatch.setenv(name, "the user's")
     monkeypatch.setenv("http_proxy", "http://proxy.invalid:3128")
     monkeypatch.setattr(root.apt, "options", list)  # type: ignore[attr-defined]
     root._debootstrap(tmp_path, ["gcc"], cuda=False, foreign=None)

@@ -60,6 +60,7 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
     for name in ("hello", "plain"):
         assert subprocess.check_output([prefix / "bin" / name], env=environment, text=True) == f"{name}\n"
     assert (prefix / "share" / "hello.txt").read_text() == "data"
+    assert (prefix / "site-packages/hello-1.dist-info/INSTALLER").read_text() == "conda\n", "pip leaves it"
     assert not list((prefix / "site-packages").glob("*.data"))
 
 

@@ -79,12 +79,12 @@ def test_true_is_no_text_to_the_engine(feedstock: Path) -> None:
     recipe = feedstock / "recipe" / "recipe.yaml"
     found = {
         value: render(config(feedstock, SMITHY.replace("false", value) + "own_version: ['1']\n"), recipe)
-        for value in ("false", "true", "'false'")
+        for value in ("false", "true", "'false'", "'true'")
     }
     assert "candidate" not in found["false"][0].run
     assert "candidate" in found["true"][0].run
     assert "candidate" in found["'false'"][0].run, "a text that is not empty is true"
-    assert len({packages[0].build_string for packages in found.values()}) == 3
+    assert len({packages[0].build_string for packages in found.values()}) == 4
 
 
 def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> None:

@@ -123,6 +123,19 @@ def test_a_program_builds_with_the_activated_compiler_and_deactivation_restores(
     assert printed == f"hello {toolchain.version}\nafter: unset mine\n"
 
 
+def test_a_build_has_conda_forge_s_variables_of_a_compiler(
+    packages: dict[str, LocalPackage], toolchain: Toolchain, tmp_path: Path
+) -> None:
+    names = (
+        "HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD", "CC", "GCC", "CC_FOR_BUILD", "CXX", "GXX",
+        "CXX_FOR_BUILD", "CPPFLAGS", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS", *toolchain.programs,
+    )  # fmt: skip
+    assert {"AR", "AS", "LD", "NM", "RANLIB", "STRIP", "OBJCOPY", "READELF", "GCC_NM"} <= {*toolchain.programs}
+    printed = _activated(packages, tmp_path / "env", "\n".join(f'echo "${name}"' for name in names))
+    assert all(printed.splitlines()[: len(names)])
+    assert "-fPIC" in printed.splitlines()[names.index("CFLAGS")]
+
+
 def test_in_a_build_paths_are_mapped_away_and_no_machine_is_assumed(
     packages: dict[str, LocalPackage], tmp_path: Path
 ) -> None:

@@ -232,8 +232,13 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(root, "_debootstrap", lambda folder, *_, **__: write(folder / "root" / "file"))
     monkeypatch.setattr(root, "_describe", lambda _: {"fingerprint": "f", "release": "13"})
     entry = root.root_inputs(cuda=False).folder(tmp_path)
-    with watched(tmp_path) as calls:
-        assert root.make(tmp_path, lambda _: None).path == entry / "root"
+    before = os.umask(0o077)
+    try:
+        with watched(tmp_path) as calls:
+            assert root.make(tmp_path, lambda _: None).path == entry / "root"
+    finally:
+        os.umask(before)
+    assert entry.stat().st_mode & 0o777 == 0o755, "of a shared cache"
     assert [call for call in calls if call.startswith("open") and call.endswith("/root/file")]
     assert unflushed(calls, entry.name) - {"lock"} == set()
 

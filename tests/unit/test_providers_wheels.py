@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -62,6 +63,13 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
     assert (prefix / "share" / "hello.txt").read_text() == "data"
     assert (prefix / "site-packages/hello-1.dist-info/INSTALLER").read_text() == "conda\n", "pip leaves it"
     assert not list((prefix / "site-packages").glob("*.data"))
+
+
+def test_a_library_without_scripts_gets_a_folder_for_its_entry_points(tmp_path: Path) -> None:
+    files = {"x.py": "", "x-1.dist-info/entry_points.txt": "[console_scripts]\nx = x:main\n"}
+    (tmp_path / "env").mkdir()
+    unpack.library(_wheel_file(tmp_path / "x-1-py3-none-any.whl", files), tmp_path / "env", "site-packages")
+    assert os.access(tmp_path / "env/bin/x", os.X_OK)
 
 
 def test_a_tool_leaves_its_python_wrapper_and_its_manual_behind(tmp_path: Path, prefix: Path) -> None:
@@ -434,7 +442,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     # libraries are where RPATHs find them, and linkers have links
     made["cuda-cudart"].fill(tmp_path / "run")
     made["cuda-cudart-dev"].fill(tmp_path / "dev")
-    assert (tmp_path / "run/lib/libcudart.so.13").is_file()
+    assert (tmp_path / "run/lib/libcudart.so.13").read_text() == "nvidia/cu13/lib/libcudart.so.13"
     assert not (tmp_path / "run/include").exists()
     assert {path.name for path in tmp_path.glob("run/share/licenses/*/*")} == {"License.txt", "1License.txt"}
     assert (tmp_path / "dev/lib/libcudart.so").readlink() == Path("libcudart.so.13")

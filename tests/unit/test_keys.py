@@ -1401,8 +1401,10 @@ def test_a_debian_root_with_other_packages_is_another(
     sums = write(tmp_path / debian_root.SOURCE_FOLDER / "SHA256SUMS", "a  torch.tar\n")
     if changed != "only unpacked now":
         write(tmp_path / UNPACKED, "python3.13_3.13.5-2_arm64.deb\n")
-    former = debian_root._describe(tmp_path)["fingerprint"]
-    assert former == debian_root._describe(tmp_path)["fingerprint"]
+    record = debian_root._describe(tmp_path)
+    assert record == debian_root._describe(tmp_path)
+    former = record["fingerprint"]
+    assert record == {"fingerprint": former, "release": "13.1"}
     match changed:
         case "installed":
             version = "2"

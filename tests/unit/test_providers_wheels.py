@@ -55,12 +55,14 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
         "hello-1.dist-info/entry_points.txt": "[console_scripts]\nhello = hello:Greeter.main\n[other]\nx = y\n",
         "hello-1.data/scripts/plain": "#!python\nprint('plain')\n",
         "hello-1.data/data/share/hello.txt": "data",
+        "hello-1.data/headers/hello.h": "header",
     }
     unpack.library(_wheel_file(tmp_path / "hello-1-py3-none-any.whl", files), prefix, "site-packages")
     environment = {"PYTHONPATH": str(prefix / "site-packages"), "PATH": "/usr/bin:/bin"}
     for name in ("hello", "plain"):
         assert subprocess.check_output([prefix / "bin" / name], env=environment, text=True) == f"{name}\n"
     assert (prefix / "share" / "hello.txt").read_text() == "data"
+    assert (prefix / "include" / "hello.h").read_text() == "header"
     assert (prefix / "site-packages/hello-1.dist-info/INSTALLER").read_text() == "conda\n", "pip leaves it"
     assert not list((prefix / "site-packages").glob("*.data"))
 

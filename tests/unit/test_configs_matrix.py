@@ -209,6 +209,16 @@ def test_lists_of_architectures_follow_their_cuda(values: dict[str, list[str]], 
     assert find_misplaced(values) == problems, "the order of rows does not matter"
 
 
+def test_a_platform_without_a_needed_key_is_named(copy: Path) -> None:
+    path = copy / MATRIX_FILE
+    needed = 'torch_python_base:\n  - "3.12"'
+    text = path.read_text()
+    assert needed in text
+    path.write_text(text.replace(needed, f"{needed}  # [linux]"))
+    with pytest.raises(ConfigError, match="no value of torch_python_base for osx-64 and provider conda-forge"):
+        matrix.write(copy)
+
+
 def test_two_rows_of_one_name_are_refused(copy: Path) -> None:
     path = copy / MATRIX_FILE
     path.write_text(path.read_text().replace("blas_impl:\n", "blas_impl:\n  - mkl  # [osx and x86_64]\n", 1))

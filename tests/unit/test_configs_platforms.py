@@ -13,7 +13,7 @@ from groundwork.channel import Channel
 from groundwork.errors import ConfigError
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, available, list_configs, load, recipe_of
-from megabuild.configs.platforms import Platforms, choose_build_platform
+from megabuild.configs.platforms import Platforms, choose_build_platform, image_on
 from megabuild.configs.render import render
 from megabuild.plan import solving
 from megabuild.plan.environment_packages import requirements_of, solve_all
@@ -147,6 +147,8 @@ def test_a_cross_build_runs_in_the_image_of_the_machine_that_compiles(
         (config,) = document["configs"]
         assert (config["platform"], config["build_platform"]) == ("linux-aarch64", machine)
         assert f"/{image}:" in config["docker_image"]
+        of_smithy = "quay.io/condaforge/linux-anvil-x86_64:alma10"  # of a cross build
+        assert image_on(machine, of_smithy) == of_smithy.replace("linux-anvil-x86_64", image)
 
 
 def test_build_environments_are_solved_for_the_machine_and_all_others_for_the_packages(

@@ -102,13 +102,15 @@ def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a: [unclosed\n", "context: {date: 2026-99-99}\n", "context: {a: \x00}\n"],
-    ids=["YAML", "a date", "a null byte"],
+    "content",
+    [b"a: [unclosed\n", b"context: {date: 2026-99-99}\n", b"context: {a: \x00}\n", b"\xff", None],
+    ids=["YAML", "a date", "a null byte", "bytes", "missing"],
 )
-def test_a_recipe_that_cannot_be_read_is_named(feedstock: Path, text: str) -> None:
+def test_a_recipe_that_cannot_be_read_is_named(feedstock: Path, content: bytes | None) -> None:
     recipe = feedstock / "recipe" / "recipe.yaml"
-    recipe.write_text(text)
+    recipe.unlink()
+    if content is not None:
+        recipe.write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(f"{recipe}: cannot be rendered")):
         render(config(feedstock, SMITHY), recipe)
 

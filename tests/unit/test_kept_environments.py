@@ -402,6 +402,12 @@ def test_environments_are_not_kept_if_the_recipe_names_its_channels(tiny: Tiny) 
         kept_environments.check_keepable(replace(plan, items=(named, *others)))
 
 
+@pytest.mark.parametrize("place", ["missing", "file"])
+def test_a_folder_without_a_run_has_no_environments(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert environment_record.read(tmp_path / place) is None
+
+
 @pytest.mark.usefixtures("unfinished")
 def test_environments_that_fit_no_longer_are_kept_on_request_only(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch

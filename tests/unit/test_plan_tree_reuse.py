@@ -178,9 +178,11 @@ def test_a_record_that_a_build_has_damaged_is_none(text: str, tmp_path: Path) ->
     assert read_inputs(tmp_path) is None
 
 
-def test_a_record_behind_a_link_is_none(state: Path, tmp_path: Path) -> None:
-    (state / "tree" / "build").rename(tmp_path / "elsewhere")
-    (state / "tree" / "build").symlink_to(tmp_path / "elsewhere")
+@pytest.mark.parametrize("link", [RECORD, RECORD.parent], ids=str)
+def test_a_record_behind_a_link_is_none(link: Path, state: Path, tmp_path: Path) -> None:
+    assert read_inputs(state / "tree") is not None
+    (state / "tree" / link).rename(tmp_path / "elsewhere")
+    (state / "tree" / link).symlink_to(tmp_path / "elsewhere")
     assert read_inputs(state / "tree") is None
 
 

@@ -235,9 +235,11 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     before = os.umask(0o077)
     try:
         with watched(tmp_path) as calls:
-            assert root.make(tmp_path, lambda _: None).path == entry / "root"
+            made = root.make(tmp_path, lambda _: None)
     finally:
         os.umask(before)
+    assert made.path == entry / "root"
+    assert root.find(tmp_path) == made
     assert entry.stat().st_mode & 0o777 == 0o755, "of a shared cache"
     assert [call for call in calls if call.startswith("open") and call.endswith("/root/file")]
     assert unflushed(calls, entry.name) - {"lock"} == set()
@@ -265,6 +267,7 @@ def test_a_root_takes_the_place_of_unfinished_ones_when_it_is_whole(
     def debootstrap(folder: Path, *_: object, **__: object) -> None:
         assert [path.name for path in tmp_path.glob("tmp-*")] == [folder.name]
         assert former.exists()
+        assert (folder / "sources.list").is_file()
         with pytest.raises(Timeout):  # another process would delete this folder
             FileLock(tmp_path / "lock").acquire(timeout=0)
         write(folder / "root/file")

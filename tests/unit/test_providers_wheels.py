@@ -451,6 +451,9 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     assert (tmp_path / "dev/include/cuda_runtime.h").is_file()
     assert (tmp_path / "dev/targets/x86_64-linux/include/cuda_runtime.h").is_file()
     assert not list((tmp_path / "dev").rglob("*.so.13"))
+    for_arm = nvidia.packages(locked, tmp_path, catalogue.load().nvidia, "13.0", "linux-aarch64", tmp_path)
+    next(package for package in for_arm if package.name == "cuda-cudart-dev").fill(tmp_path / "arm")
+    assert (tmp_path / "arm/targets/sbsa-linux/include/cuda_runtime.h").is_file()
     # nvcc comes with all it needs, in its own layout
     needs = {spec.split()[0] for spec in made["cuda-nvcc_linux-64"].depends}
     assert {"cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl", "gxx_linux-64"} <= needs

@@ -163,6 +163,17 @@ def test_a_silent_store_is_asked_once(silent: Store, monkeypatch: pytest.MonkeyP
             again.find("b")
 
 
+def test_a_store_that_this_user_may_not_read_is_named() -> None:
+    class Closed:
+        def get(self, path: str) -> None:
+            raise PermissionError(f"{path}: Permission denied")
+
+    store = Store("/closed")
+    store.__dict__["_remote"] = Closed()
+    with pytest.raises(StoreError, match=r"^/closed: a\.json: Permission denied$"):
+        store.find("a")
+
+
 def test_another_store_than_a_silent_one_is_asked(
     here: Store, content: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,19 @@ def test_a_tree_of_other_inputs_is_not_fetched(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "here/out/build_cache/staging_1/prefix/former").exists()
 
 
+def test_no_object_cache_has_the_objects_of_a_tree_that_was_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "here"
+    finished(state, "former", Fingerprint(source={"recipe": "1"}))
+    write(state / tree_reuse._OBJECTS_IN, "the cache of the former tree")
+    new = Fingerprint(source={"recipe": "2"})
+    fetched(tmp_path, new, monkeypatch, wanted=new)(state)
+    last = tree_reuse.read_last_staging(state / "tree", state / "out")
+    assert last is not None
+    assert (last.fingerprint, last.objects_in) == (new, "")
+
+
 def test_a_tree_that_is_being_fetched_never_has_another_staging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,7 +239,7 @@ def test_kept_channels_are_for_the_platforms_and_the_caches_of_the_run(
         raise Asked(record, given.channels, place)
 
     monkeypatch.setattr(planning, "keep_channels", keep)
-    monkeypatch.setattr(planning, "isolation_of", lambda *_: isolation)
+    monkeypatch.setattr(planning, "isolation_of", lambda *_, **__: isolation)
     options = tiny.options(environments=KEPT)
     options = replace(options, config=replace(options.config, build_platform=machine))
     rewrite(tiny, cross_from=options.config.platforms.cross_from)

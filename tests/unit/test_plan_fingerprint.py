@@ -149,6 +149,26 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+@pytest.mark.parametrize("recipes", [{}, {"pytorch_scatter": Path("recipe.yaml")}], ids=["none", "one"])
+def test_builds_of_extensions_may_fetch_their_sources(
+    recipes: dict[str, Path], tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, bool]] = []
+
+    def isolation(*_: object, **flags: bool) -> Host:
+        asked.append(flags)
+        return Host()
+
+    planner = replace(ExtensionPlanner.find(tiny.options(), lambda _: None), recipes=recipes)
+    monkeypatch.setattr(ExtensionPlanner, "find", lambda *_: planner)
+    monkeypatch.setattr(ExtensionPlanner, "packages", lambda *_: [])
+    monkeypatch.setattr(ExtensionPlanner, "plan", lambda *_: ())
+    monkeypatch.setattr(planning, "isolation_of", isolation)
+    tiny.plan()
+    assert asked == [{"fetches_sources": bool(recipes)}]
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 @pytest.mark.parametrize("own", [True, False])
 def test_the_parts_of_a_recipe_are_read_from_the_folder_of_all_recipes(
     own: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch

@@ -23,6 +23,7 @@ from megabuild.plan.choose_isolation import choose_isolation, rehearsal_image, u
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import PygMode
+from megabuild.providers.debian.provider import SOURCE_INSIDE
 from megabuild.providers.environment import Environment
 from megabuild.run.outlook import look_ahead
 from megabuild.run.plan_report import plan_result
@@ -170,10 +171,15 @@ def test_the_way_out_has_the_same_accelerator(name: str, hint: str, repository: 
     assert error.remedy == f"set CONDA_CHANNEL_ALIAS to a mirror, {hint}"
 
 
-def test_debian_is_built_in_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = environment(str(tmp_path), root=tmp_path, overrides={"torch_source": ("debian",)})
-    found = choose_isolation(None, config(provider=ProviderName.DEBIAN), made)
+def test_debian_is_built_in_its_root_and_gets_the_network_for_extensions_only(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    debian = load(repository, "linux_64_cpu_debian")
+    made = environment(str(tmp_path), root=tmp_path, overrides={"torch_source_path": (SOURCE_INSIDE,)})
+    found = choose_isolation(None, debian, made)
     assert found == Bubblewrap(root=tmp_path, network=False)
+    with_extensions = choose_isolation(None, debian, made, fetches_sources=True)
+    assert with_extensions == Bubblewrap(root=tmp_path, network=True)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(IsolationError, match="bubblewrap: not installed"):
         found.check()

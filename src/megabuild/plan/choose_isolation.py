@@ -62,11 +62,15 @@ def check_engine(requested: Engine | None, config: Config, *, rehearses: bool) -
     )
 
 
-def isolation_of(options: Options, environment: Environment) -> Isolation | IsolationError:
+def isolation_of(
+    options: Options, environment: Environment, *, fetches_sources: bool = False
+) -> Isolation | IsolationError:
     """Return the isolation of a run, or the error that prevents it: a plan is useful without isolation."""
     try:
         check_platform(options)
-        isolation = choose_isolation(options.engine, options.config, environment)
+        isolation = choose_isolation(
+            options.engine, options.config, environment, fetches_sources=fetches_sources
+        )
         if environment.root is None or environment.root.is_dir():  # a run makes the root before it is checked
             isolation.check()
     except IsolationError as error:
@@ -85,8 +89,12 @@ def why_untested(config: Config, isolation: Isolation | IsolationError, environm
     return f"this machine runs no programs for {config.platform}"
 
 
-def choose_isolation(requested: Engine | None, config: Config, environment: Environment) -> Isolation:
+def choose_isolation(
+    requested: Engine | None, config: Config, environment: Environment, *, fetches_sources: bool = False
+) -> Isolation:
     """Return the requested isolation, or the one that fits the config; the preflight tests it.
+
+    ``fetches_sources``: a build may fetch sources of extensions.
 
     Rehearsals and wheel configs run on the host. Debian configs, and other feedstocks with this machine's compilers,
     run in bubblewrap. conda-forge configs run in their container image.
@@ -95,11 +103,12 @@ def choose_isolation(requested: Engine | None, config: Config, environment: Envi
     """
     check_engine(requested, config, rehearses=_rehearses(environment))
     engines = _engines(requested, config, environment)
+    network = fetches_sources or _has_network(config, environment)
     if len(engines) == 1:
-        return _isolation(engines[0], config, environment)
+        return _isolation(engines[0], config, environment, network=network)
     problems = []
     for engine in engines:
-        isolation = _isolation(engine, config, environment)
+        isolation = _isolation(engine, config, environment, network=network)
         try:
             isolation.check()
             return isolation
@@ -133,21 +142,21 @@ def _has_debian_root(config: Config, *, rehearses: bool) -> bool:
     return config.provider is ProviderName.DEBIAN
 
 
-def _isolation(engine: Engine, config: Config, environment: Environment) -> Isolation:
+def _isolation(engine: Engine, config: Config, environment: Environment, *, network: bool) -> Isolation:
     match engine:
         case Engine.HOST:
             return Host()
         case Engine.BUBBLEWRAP:
-            return _bubblewrap(config, environment)
+            return _bubblewrap(config, environment, network=network)
         case Engine.DOCKER | Engine.PODMAN:
-            return _container(engine, config, environment)
+            return _container(engine, config, environment, network=network)
         case never:
             assert_never(never)
 
 
-def _bubblewrap(config: Config, environment: Environment) -> Bubblewrap:
+def _bubblewrap(config: Config, environment: Environment, *, network: bool) -> Bubblewrap:
     """Return bubblewrap for a config; with the environment's emulator, if it works and the machine has none."""
-    plain = Bubblewrap(root=environment.root or Path("/"), network=_has_network(environment))
+    plain = Bubblewrap(root=environment.root or Path("/"), network=network)
     program = environment.emulator
     if program is None or plain.runs(config.platform) or not emulation.can_register():
         return plain
@@ -157,7 +166,7 @@ def _bubblewrap(config: Config, environment: Environment) -> Bubblewrap:
     return plain
 
 
-def _container(engine: Engine, config: Config, environment: Environment) -> Container:
+def _container(engine: Engine, config: Config, environment: Environment, *, network: bool) -> Container:
     image = os.environ.get("DOCKER_IMAGE", "").strip()
     made_here = ""
     if not image and _rehearses(environment):
@@ -169,16 +178,17 @@ def _container(engine: Engine, config: Config, environment: Environment) -> Cont
             f"{config.name}: no container image in its config",
             "set DOCKER_IMAGE to an image, or pass --engine bubblewrap or host",
         )
-    return Container(engine=engine, image=image, network=_has_network(environment), made_here=made_here)
+    return Container(engine=engine, image=image, network=network, made_here=made_here)
 
 
-def _has_network(environment: Environment) -> bool:
-    """Return whether a build needs the network, for remote channels or sources, or for ccache's server."""
+def _has_network(config: Config, environment: Environment) -> bool:
+    """Return whether a build needs the network, for remote channels or PyTorch's source, or for ccache's server."""
     if os.environ.get("CCACHE_REMOTE_STORAGE"):
         return True
     if any(channel.is_on_server for channel in environment.channels):
         return True
-    return environment.overrides.get("torch_source") not in ((MODEL,), ("debian",))
+    source = environment.overrides.get("torch_source", config.variant.get("torch_source"))
+    return source not in ((MODEL,), ("debian",))
 
 
 def rehearsal_image() -> str:

@@ -152,7 +152,11 @@ class _Draft:
     def plan(self, given: Environment) -> Plan:
         """Return the plan for the provider's environment, with the packages of the last run if they are kept."""
         overrides = {**self.overrides, **given.overrides}
-        isolation = isolation_of(self.options, replace(given, overrides=overrides))
+        isolation = isolation_of(
+            self.options,
+            replace(given, overrides=overrides),
+            fetches_sources=bool(self.extensions.recipes),
+        )
         is_requested = self.options.environments is EnvironmentChoice.KEPT
         try:
             record = kept_environments.find_record(self.options)

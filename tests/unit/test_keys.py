@@ -1290,13 +1290,14 @@ def test_a_stand_in_that_is_compiled_follows_the_compiler() -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("14", "15"), ("-DX", "-DY"), ("fmt", "zlib"), ("echo", "true")],
-    ids=["a value of the context", "a value in a value", "a requirement", "a script"],
+    [("14", "15"), ("-DX", "-DY"), ("fmt", "zlib"), ("echo", "true"), ("a1", "a2")],
+    ids=["a value of the context", "a value in a value", "a requirement", "a script", "a common source"],
 )
 def test_a_changed_recipe_changes_its_staging(old: str, new: str, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     text = """
         context: {number: 14, unused: 1, flags: -DX, words: "${{ flags }} -O2"}
+        source: {url: "https://site.invalid/b.tar.gz", sha256: a1}
         outputs:
           - staging: {name: torch-staging}
             build: {number: "${{ number }}", script: 'echo "${{ words }}"'}

@@ -203,6 +203,23 @@ def test_a_pure_wheel_becomes_a_package_for_each_python_whose_byte_code_it_has()
     }
 
 
+def test_pybind11_brings_its_headers_and_the_lowest_version_of_its_internals(tmp_path: Path) -> None:
+    wheel = _wheel("pybind11", version="3.0.1")
+    headers = {
+        "pybind11/include/pybind11/detail/internals.h": "# define PYBIND11_INTERNALS_VERSION 12\n",
+        "pybind11/include/pybind11/detail/common.h": "#define PYBIND11_INTERNALS_VERSION 11\n",
+        "pybind11/include/pybind11/other.h": "#define PYBIND11_INTERNALS_VERSION 1\n",
+    }
+    wheel.path(tmp_path).parent.mkdir(parents=True)
+    _wheel_file(wheel.path(tmp_path), headers)
+    described = wheel_to_conda.packages([_lock("3.12", wheel)], tmp_path, catalogue.load(), "linux-64")
+    made = {package.name: package for package in described}
+    assert {name: package.version for name, package in made.items()} == {
+        "pybind11": "3.0.1", "pybind11-global": "3.0.1", "pybind11-abi": "11",
+    }  # fmt: skip
+    assert {"pybind11-global ==3.0.1", "pybind11-abi ==11"} <= {*made["pybind11"].depends}
+
+
 def test_dependencies_may_differ_by_python() -> None:
     wheel = _wheel("filelock", "py3-none-any", "typing-extensions>=4; python_version < '3.11'")
     made = _convert(_lock("3.10", wheel), _lock("3.12", wheel))
@@ -258,6 +275,7 @@ def _alone(wheel: Wheel) -> Lock:
         ("2.13.0+cpu", (), None),
         ("2.13.0", ("filelock",), None),
         ("2.13.0", CUDA, "13.0"),
+        ("2.13.0", CUDA[::-1], "13.0"),
         ("2.13.0+cu129", (), "12.9"),
         ("2.6.0", ('nvidia-cuda-runtime-cu12==12.4.127; platform_system == "Linux"',), "12.4"),
         ("2.13.0", ('cuda-toolkit[cudart]==13.0.3; platform_system == "Windows"',), None),

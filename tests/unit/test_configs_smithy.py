@@ -101,6 +101,11 @@ def test_what_it_left_out_is_taken_from_beside_the_recipe(feedstock: Path) -> No
     assert len(render(narrowed, feedstock / "recipe" / "recipe.yaml")) == 1
 
 
+def test_a_recipe_may_have_an_empty_context(feedstock: Path) -> None:
+    recipe = write(feedstock / "recipe/recipe.yaml", "context: {}\npackage: {name: x, version: '1'}\n")
+    assert [package.name for package in render(config(feedstock, SMITHY), recipe)] == ["x"]
+
+
 @pytest.mark.parametrize(
     "content",
     [b"a: [unclosed\n", b"context: {date: 2026-99-99}\n", b"context: {a: \x00}\n", b"\xff", None],

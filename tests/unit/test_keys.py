@@ -962,6 +962,7 @@ def test_a_channel_of_two_platforms_has_packages_of_one_name_for_both(
     assert cast(Any, made.toolchain) == "of linux-64", "the side that compiles comes last"
     assert [package.platform for package in made.packages] == [*platforms]
     assert [package.platform for package in made.missing] == [*platforms]
+    assert not made.ready
 
 
 def test_trees_in_different_places_are_different() -> None:

@@ -357,6 +357,16 @@ def test_a_script_that_recipes_share_counts_with_those_in_its_own_folder(tmp_pat
     assert sorted(part.files) == ["shared/helper.sh", "shared/run.sh", "wheel/own.sh"]
 
 
+def test_a_file_of_a_recipe_need_not_be_text(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    write(recipe, "outputs: [{staging: {name: s}, build: {script: 'cp $RECIPE_DIR/logo.png .'}}]")
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG \xff named_in_it")
+    part, _ = parts(recipe)
+    assert part is not None
+    assert part.variant_keys(["named_in_it", "other"], tmp_path) == ["named_in_it"]
+    assert part.pins(["named_in_it"], tmp_path) == {"named_in_it"}
+
+
 def test_a_key_in_an_expression_is_no_pin_where_the_expression_is_a_value(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"
     write(

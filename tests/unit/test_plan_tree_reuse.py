@@ -178,6 +178,13 @@ def test_a_record_that_a_build_has_damaged_is_none(text: str, tmp_path: Path) ->
     assert read_inputs(tmp_path) is None
 
 
+def test_a_decision_names_the_object_cache_of_the_last_staging(state: Path) -> None:
+    """Objects of a cache that was deleted since are not expected in another one."""
+    write(state / "objects-in", "its identity")
+    decision = decide(state / "tree", state / "out", with_packages(host_zlib="2 h 1"))
+    assert (decision.use, decision.objects_in) == (TreeUse.RESUME, "its identity")
+
+
 @pytest.mark.parametrize("link", [RECORD, RECORD.parent], ids=str)
 def test_a_record_behind_a_link_is_none(link: Path, state: Path, tmp_path: Path) -> None:
     assert read_inputs(state / "tree") is not None

@@ -167,6 +167,9 @@ def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_b
 ) -> None:
     assert packages["gxx_linux-64"].version == toolchain.version
     assert packages["sysroot_linux-64"].run_exports["strong"] == (f"__glibc >={toolchain.glibc},<3.0.a0",)
+    needed = (f"__glibc >={toolchain.glibc}",)
+    assert packages["libgcc"].depends == needed
+    assert packages["libstdcxx"].depends == (*needed, f"libgcc >={toolchain.major}")
     other = compilers.packages(replace(toolchain, digest="other"), "linux-64")
     changed = {package.name: package.build_string for package in other}
     assert changed["gcc_linux-64"] != packages["gcc_linux-64"].build_string

@@ -302,6 +302,13 @@ def test_the_script_of_cross_python_does_nothing_outside_a_build(tmp_path: Path)
     subprocess.run(["sh", "-n", str(script)], check=True)
 
 
+def test_another_script_of_cross_python_is_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    former = cross_python.package(CROSS).key
+    assert cross_python.package(CROSS).key == former
+    monkeypatch.setattr(cross_python, "_SCRIPT", "another")
+    assert cross_python.package(CROSS).key != former
+
+
 #: crossenv's programs: the script that starts the build's Python, and the module that changes sys.
 CROSSENV = """\
 shift 3
@@ -378,10 +385,14 @@ class World:
         patch.setattr(root, "find", lambda cache, **_: self.root)
         patch.setattr(root, "make", lambda cache, report, **_: self.root)
         patch.setattr(root, "enter", lambda path: [])
-        patch.setattr(cross, "probe", lambda *, triplet="", **_: toolchain(triplet or "native", triplet))
+        patch.setattr(cross, "probe", self.probe)
         patch.setattr(local_channel, "make_of_sides", self.channel)
         self.folder = tmp_path / "channel"
         self.folder.mkdir()
+
+    def probe(self, *, root: Path, enter: object, triplet: str = "") -> Toolchain:
+        assert root == self.root.path
+        return toolchain(triplet or "native", triplet)
 
     def interpreter(self, python: str) -> Interpreter:
         usr = Path("/usr")

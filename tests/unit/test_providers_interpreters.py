@@ -114,6 +114,8 @@ def test_build_strings_are_conda_forges(
     assert python_abi.build_string == f"8_{abi}"
     number = ".".join(version.split(".")[:2])
     assert python.run_exports["weak"] == (f"python_abi {number}.* *_{abi}",)
+    assert python.constrains == python.run_exports["weak"]
+    assert python_abi.constrains == (f"python {number}.* *_{python.build_string.rpartition('_')[2]}",)
 
 
 def test_tests_and_caches_are_not_packaged_the_prefix_moves_and_a_changed_file_changes_the_package(

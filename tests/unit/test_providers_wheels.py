@@ -432,7 +432,9 @@ def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_pyt
 
 def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     contents = {
-        "nvidia-cuda-runtime": ["nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/include/cuda_runtime.h"],
+        "nvidia-cuda-runtime": [
+            "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libother.so.13", "nvidia/cu13/include/cuda_runtime.h",
+        ],
         "nvidia-cuda-nvcc": ["nvidia/cu13/bin/nvcc", "nvidia/cu13/bin/crt/link.stub"],
         "nvidia-nvvm": ["nvidia/cu13/nvvm/bin/cicc"],
         "nvidia-cuda-crt": ["nvidia/cu13/include/crt/host_config.h"],
@@ -466,6 +468,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     assert not (tmp_path / "run/include").exists()
     assert {path.name for path in tmp_path.glob("run/share/licenses/*/*")} == {"License.txt", "1License.txt"}
     assert (tmp_path / "dev/lib/libcudart.so").readlink() == Path("libcudart.so.13")
+    assert (tmp_path / "dev/lib/libother.so").readlink() == Path("libother.so.13")
     assert (tmp_path / "dev/include/cuda_runtime.h").is_file()
     assert (tmp_path / "dev/targets/x86_64-linux/include/cuda_runtime.h").is_file()
     assert not list((tmp_path / "dev").rglob("*.so.13"))

@@ -160,9 +160,11 @@ def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path)
     try:
         channel, record = publish(tmp_path / "output", "one")
         published.note_channels(channel, [Channel.parse("https://conda.example/conda-forge")])
+        sums = published.write_sums(tmp_path / "output")
     finally:
         os.umask(before)
-    modes = {path: path.stat().st_mode & 0o777 for path in [channel.parent, channel, *channel.rglob("*")]}
+    paths = [channel.parent, channel, *channel.rglob("*"), sums]
+    modes = {path: path.stat().st_mode & 0o777 for path in paths}
     assert {channel / record.path, channel / "linux-64" / "repodata.json"} <= modes.keys()
     assert all(mode == (0o755 if path.is_dir() else 0o644) for path, mode in modes.items()), modes
 

@@ -149,6 +149,27 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_a_provider_is_told_of_a_rehearsal(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ProviderRequest] = []
+    made = provider(tiny.channel)
+
+    def choose(request: ProviderRequest) -> Provider:
+        asked.append(request)
+        return made(request)
+
+    monkeypatch.setattr(planning, "choose_provider", choose)
+    plan = tiny.plan()
+    (request,) = asked
+    assert (request.rehearsal, request.config, request.cache) == (True, plan.options.config, plan.options.cache)
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_packages_get_the_date_of_their_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1750000000")
+    assert tiny.plan().date == 1_750_000_000
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 @pytest.mark.parametrize("recipes", [{}, {"pytorch_scatter": Path("recipe.yaml")}], ids=["none", "one"])
 def test_builds_of_extensions_may_fetch_their_sources(
     recipes: dict[str, Path], tiny: Tiny, monkeypatch: pytest.MonkeyPatch
@@ -355,6 +376,18 @@ def test_a_script_that_recipes_share_counts_with_those_in_its_own_folder(tmp_pat
     part, _ = parts(recipe, tmp_path)
     assert part is not None
     assert sorted(part.files) == ["shared/helper.sh", "shared/run.sh", "wheel/own.sh"]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_key_in_an_expression_of_one_of_several_stagings_is_no_pin(number: int, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    scripts = ["echo", "echo"]
+    scripts[number] = "echo ${{ used }}"
+    stagings = [f"{{staging: {{name: s{n}}}, build: {{script: '{text}'}}}}" for n, text in enumerate(scripts)]
+    write(recipe, f"source: {{day: 2026-11-30}}\noutputs: [{', '.join(stagings)}]")
+    part, _ = parts(recipe)
+    assert part is not None
+    assert part.pins(["used", "only_required"], tmp_path) == {"only_required"}
 
 
 def test_a_file_of_a_recipe_need_not_be_text(tmp_path: Path) -> None:

@@ -162,6 +162,15 @@ def test_a_run_time_library_is_found_by_the_name_that_programs_load(file: str, t
         assert (tmp_path / "env" / "lib" / name).read_text() == "library"
 
 
+def test_run_time_libraries_are_in_their_packages(
+    packages: dict[str, LocalPackage], tmp_path: Path
+) -> None:
+    for name, file in {"libgcc": "libgcc_s.so.1", "libgomp": "libgomp.so.1", "libstdcxx": "libstdc++.so.6"}.items():
+        (tmp_path / name).mkdir()
+        packages[name].fill(tmp_path / name)
+        assert (tmp_path / name / "lib" / file).stat().st_size > 0
+
+
 def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_build_string(
     packages: dict[str, LocalPackage], toolchain: Toolchain
 ) -> None:

@@ -60,7 +60,7 @@ def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
     write(tmp_path / "usr/share/doc/libone1/copyright", "the licence")
     owned = {
         name: libraries.LibraryFile(library, owner)
-        for name, owner in (("libone.so.1", "libone1"), ("libtwo.so.1", "libtwo1"))
+        for name, owner in (("libone.so.1", "libone1"), ("libonec.so.1", "libone1"), ("libtwo.so.1", "libtwo1"))
     }
     libraries.fill(debian, owned, "one", tmp_path / "prefix")
     with opened(tmp_path / "prefix/lib/libone.so.1") as copied:
@@ -116,7 +116,12 @@ def cuda_packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Lo
 def test_each_library_of_cuda_has_a_package_and_one_for_development(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    filled: list[object] = []
+    monkeypatch.setattr(libraries, "fill", lambda *words: filled.append(words[1:]))
     packages = cuda_packages(tmp_path, monkeypatch)
+    packages["libcusparse"].fill(tmp_path / "env")
+    library = libraries.LibraryFile(tmp_path / "libcusparse.so.12", "libcusparse12")
+    assert filled == [({"libcusparse.so.12": library}, "libcusparse", tmp_path / "env")]
     versions = {"libcusparse": "12.3.1.170", "libnvjitlink": "12.4.127"}
     assert {name: packages[name].version for name in versions} == versions
     for name, version in versions.items():
@@ -284,6 +289,30 @@ def test_a_root_takes_the_place_of_unfinished_ones_when_it_is_whole(
         root.make(tmp_path, lambda _: None)
     assert {path.name for path in tmp_path.iterdir()} == {"0123", "lock"}
     assert former.exists() == fails
+
+
+@pytest.mark.parametrize("foreign", [None, ARM], ids=["native", "foreign"])
+def test_a_root_is_found_for_its_processor(
+    foreign: Foreign | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
+    entry = root.root_inputs(cuda=False, foreign=foreign).folder(tmp_path)
+    write(entry / "record.json", '{"fingerprint": "f", "release": "13.1"}')
+    found = root.find(tmp_path, foreign=foreign)
+    assert found == DebianRoot(path=entry / "root", fingerprint="f", release="13.1", foreign=foreign)
+    assert root.find(tmp_path, foreign=ARM if foreign is None else None) is None
+
+
+def test_a_root_that_is_being_made_ends_with_its_run_and_a_full_disk_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(root, "run", lambda _, **flags: asked.append(flags))
+    monkeypatch.setattr(root.apt, "options", list)  # type: ignore[attr-defined]
+    root._debootstrap(tmp_path, ["gcc"], cuda=False, foreign=None)
+    (flags,) = asked
+    assert (flags["guarded"], flags["writes"]) == (True, tmp_path)
+    assert flags["timeout"] > 3600, "a busy machine takes over half an hour"
 
 
 def test_a_root_that_another_process_has_just_made_is_not_made_again(

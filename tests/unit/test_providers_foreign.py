@@ -303,6 +303,7 @@ def test_the_script_of_cross_python_does_nothing_outside_a_build(tmp_path: Path)
 
 
 def test_another_script_of_cross_python_is_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cross_python.package(CROSS).depends == ("crossenv", "python")
     former = cross_python.package(CROSS).key
     assert cross_python.package(CROSS).key == former
     monkeypatch.setattr(cross_python, "_SCRIPT", "another")

@@ -115,6 +115,8 @@ def test_build_strings_are_conda_forges(
     number = ".".join(version.split(".")[:2])
     assert python.run_exports["weak"] == (f"python_abi {number}.* *_{abi}",)
     assert python.constrains == python.run_exports["weak"]
+    assert python.build_number == int(ending.split("_")[1])
+    assert python.site_packages == f"lib/python{one.python}/site-packages"
     assert python_abi.constrains == (f"python {number}.* *_{python.build_string.rpartition('_')[2]}",)
 
 

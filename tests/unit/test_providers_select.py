@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_site import serving
@@ -177,6 +178,10 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
     assert config.variant["torch_python_base"] == ("3.12",)
     assert set(noted["only"]) == needed
     assert set(noted["interpreters"]) == {"3.11", "3.12", "3.13"}, "wheels are chosen as for all of them"
+    assert noted["any_wheel"] is False
+    with pytest.raises(ProviderError, match="enough"):
+        _ask(replace(config, provider=ProviderName.LOCAL), tmp_path, planned=planned)
+    assert noted["any_wheel"] is True
 
 
 @pytest.mark.parametrize("name", ["linux_64_cpu_wheel", "linux_64_cpu"])
@@ -258,6 +263,31 @@ def test_a_config_of_an_unknown_provider_is_refused(repository: Path, tmp_path: 
     )
     with pytest.raises(ConfigError, match="no provider nobody"):
         load(tmp_path, "linux_64_cpu")
+
+
+def test_a_channel_of_one_platform_is_made_as_its_caller_says(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(local_channel, "make_of_sides", lambda *words, **flags: asked.append((words, flags)))
+    toolchain = Toolchain(cc="", cxx="", version="14", glibc="2.41", programs={}, libraries={}, digest="")
+    request = ProviderRequest(config=config, planned=(), cache=tmp_path, report=lambda _: None)
+    own = LocalPackage(name="own", version="1", platform="linux-64")
+    flags = {"survey": True, "more": ["index"], "only": ["3.12"], "any_wheel": True}
+    local_channel.make(request, ["need"], {}, toolchain=toolchain, extra=[own], **cast(Any, flags))
+    ((asked_request, (side,)), given) = asked.pop()
+    assert (asked_request, given) == (request, flags)
+    assert (side.needs, side.toolchain, side.own[-1]) == (["need"], toolchain, own)
+
+
+def test_wheels_to_pack_come_from_further_indexes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(local_channel.download, "download", lambda *_, more: asked.append(more))  # type: ignore[attr-defined]
+    request = cast(Any, SimpleNamespace(cache=tmp_path, report=print, config=SimpleNamespace(
+        platforms=SimpleNamespace(subdirs=("linux-64", "noarch")),
+    )))  # fmt: skip
+    local_channel._pack([], [], request, ["index"])
+    assert asked == [["index"]]
 
 
 def test_a_program_of_this_machine_is_started_with_its_arguments(

@@ -74,6 +74,18 @@ def test_a_library_without_scripts_gets_a_folder_for_its_entry_points(tmp_path: 
     assert os.access(tmp_path / "env/bin/x", os.X_OK)
 
 
+def test_a_program_between_modules_stays_one(tmp_path: Path) -> None:
+    program = zipfile.ZipInfo("torch/bin/protoc")
+    program.external_attr = 0o755 << 16
+    with zipfile.ZipFile(tmp_path / "torch-1-py3-none-any.whl", "w") as archive:
+        archive.writestr(program, "program")
+        archive.writestr("torch/x.py", "")
+    unpack.library(tmp_path / "torch-1-py3-none-any.whl", tmp_path / "env", "modules")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "env/modules/torch").rglob("*")}
+    assert modes["protoc"] == 0o755
+    assert not modes["x.py"] & 0o111
+
+
 def test_a_tool_leaves_its_python_wrapper_and_its_manual_behind(tmp_path: Path, prefix: Path) -> None:
     files = {"cmake/data/bin/cmake": "#!/bin/sh\necho 1\n"}
     places = ("share/cmake-4.2/Modules/x.cmake", "share/cmake-4.2/Help/x.rst", "doc/y", "man/z")
@@ -121,15 +133,20 @@ def test_a_survey_downloads_only_nvidia_s_wheels_whose_content_is_unknown(
     for module, name in ((provider.lock, "resolve"), (provider.download, "download"), (nvidia, "packages")):  # type: ignore[attr-defined]
         result = SimpleNamespace(wheels=wheels) if name == "resolve" else name
 
-        def step(*asked: object, name: str = name, result: object = result, **_: object) -> object:
+        def step(*asked: object, name: str = name, result: object = result, **given: object) -> object:
             steps.append((name, asked[0]) if name == "download" else name)
+            assert name != "resolve" or given["dependencies"] is False
+            assert name == "packages" or given["more"] == ["index"]
             return result
 
         monkeypatch.setattr(module, name, step)
     config = SimpleNamespace(cuda_version="13.0", platform="linux-64")
     request = SimpleNamespace(config=config, cache=tmp_path, report=print)
     asking = cast(Any, SimpleNamespace(request=request))
-    assert provider.LocalProvider.nvidia(asking, [], cast(Any, None), survey=survey) == cast(Any, "packages")
+    made = provider.LocalProvider.nvidia(
+        asking, [], cast(Any, None), survey=survey, dependencies=False, more=["index"]
+    )
+    assert made == cast(Any, "packages")
     assert steps == ["resolve", ("download", wheels[1:] if survey else wheels), "packages"]
 
 

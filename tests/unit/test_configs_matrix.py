@@ -215,14 +215,16 @@ def test_a_platform_without_a_needed_key_is_named(copy: Path) -> None:
     text = path.read_text()
     assert needed in text
     path.write_text(text.replace(needed, f"{needed}  # [linux]"))
-    with pytest.raises(ConfigError, match="no value of torch_python_base for osx-64 and provider conda-forge"):
+    with pytest.raises(
+        ConfigError, match="no value of torch_python_base for osx-64 and provider conda-forge"
+    ):
         matrix.write(copy)
 
 
 def test_two_rows_of_one_name_are_refused(copy: Path) -> None:
     path = copy / MATRIX_FILE
     path.write_text(path.read_text().replace("blas_impl:\n", "blas_impl:\n  - mkl  # [osx and x86_64]\n", 1))
-    with pytest.raises(ConfigError, match="two rows have the name osx_64_cpu$"):
+    with pytest.raises(ConfigError, match=r"two rows have the name osx_64_cpu$"):
         matrix.write(copy)
 
 
@@ -302,7 +304,7 @@ def test_a_config_with_other_values_than_its_keys_have_is_refused(
 def test_a_provider_that_no_selected_config_has_is_refused(repository: Path) -> None:
     names = [name for name in available(repository) if not name.endswith("debian")]
     assert of_provider(repository, names, ProviderName.WHEEL)
-    with pytest.raises(UsageError, match="^--provider debian: no selected config") as caught:
+    with pytest.raises(UsageError, match=r"^--provider debian: no selected config") as caught:
         of_provider(repository, names, ProviderName.DEBIAN)
     assert caught.value.remedy == "choose from conda-forge, wheel"
 

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from small_files import write
+from tiny import ROOT
 
 from megabuild.configs import render
+from megabuild.configs.config import load
+
+STAGED = """\
+schema_version: 1
+recipe: {name: x, version: "1"}
+outputs:
+  - staging: {name: x-build}
+    source: {git: "https://site.invalid/x.git", tag: v1}
+    build: {script: "true"}
+    requirements: {build: [cmake], host: [fmt]}
+  - package: {name: x}
+    inherit: x-build
+    build: {string: "${{ channel_sources }}_0", script: "true"}
+"""
+
+
+def test_a_package_has_the_requirements_and_the_sources_of_its_staging(tmp_path: Path) -> None:
+    recipe = write(tmp_path / "recipe.yaml", STAGED)
+    (package,) = render.render(load(ROOT, "tiny"), recipe, overrides={"channel_sources": ("mine",)})
+    assert (package.staging, package.staging_build, package.staging_host) == ("x-build", ("cmake",), ("fmt",))
+    assert package.git == (("https://site.invalid/x.git", "refs/tags/v1"),)
+    assert package.names_channels
+    assert package.facts.keys() >= {"staging_build", "staging_host", "git"}
 
 
 @pytest.mark.parametrize(

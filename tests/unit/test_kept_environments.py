@@ -408,6 +408,12 @@ def test_a_folder_without_a_run_has_no_environments(place: str, tmp_path: Path) 
     assert environment_record.read(tmp_path / place) is None
 
 
+def test_a_run_can_do_without_the_environments_of_pythons_that_a_later_run_may_add(tiny: Tiny) -> None:
+    further = kept_environments._of_further_pythons(tiny.plan(pythons=("3.12",)))
+    assert any("3.11" in " ".join(each.specs) for each in further)
+    assert all(each.is_optional for each in further)
+
+
 @pytest.mark.usefixtures("unfinished")
 def test_environments_that_fit_no_longer_are_kept_on_request_only(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch

@@ -160,7 +160,11 @@ def test_a_provider_is_told_of_a_rehearsal(tiny: Tiny, monkeypatch: pytest.Monke
     monkeypatch.setattr(planning, "choose_provider", choose)
     plan = tiny.plan()
     (request,) = asked
-    assert (request.rehearsal, request.config, request.cache) == (True, plan.options.config, plan.options.cache)
+    assert (request.rehearsal, request.config, request.cache) == (
+        True,
+        plan.options.config,
+        plan.options.cache,
+    )
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")

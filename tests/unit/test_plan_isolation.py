@@ -13,7 +13,6 @@ from tiny import Tiny, provider
 from groundwork.channel import Channel
 from groundwork.errors import IsolationError, PreflightError, ProviderError
 from megabuild.configs.config import Config, load
-from megabuild.configs.provider_name import ProviderName
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine

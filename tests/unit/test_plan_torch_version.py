@@ -142,7 +142,7 @@ def test_pythons_that_a_source_names_wrongly_are_the_config_s(ask: Ask, tree: Pa
 
 
 def test_wheels_are_not_rehearsed(ask: Ask) -> None:
-    with pytest.raises(UsageError, match="^linux_64_cpu_wheel unpacks wheels") as caught:
+    with pytest.raises(UsageError, match=r"^linux_64_cpu_wheel unpacks wheels") as caught:
         planning.overrides_from_options(ask(None, "linux_64_cpu_wheel", rehearse=True))
     assert caught.value.remedy == "omit --rehearse"
 

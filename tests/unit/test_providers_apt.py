@@ -65,7 +65,10 @@ def test_a_mirror_that_is_switched_off_is_not_used(word: str, tmp_path: Path) ->
 
 def test_one_line_sources_are_read(tmp_path: Path) -> None:
     text = "# deb http://old.example/debian x main\ndeb [arch=amd64 trusted=yes] file:/srv/debian sid main # ours\n"
-    lines = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, a_list=text)))
+    folder = _apt(tmp_path, a_list=text, b_sources="Types: deb\n")
+    for path in (folder / "sources.list.d").iterdir():  # comments may have any encoding
+        path.write_bytes(b"# \xff\n" + path.read_bytes())
+    lines = apt.debian_lines("trixie", configured=apt.sources(folder))
     assert lines[0] == "deb [trusted=yes] file:/srv/debian trixie main"
 
 

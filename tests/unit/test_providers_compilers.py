@@ -130,7 +130,9 @@ def test_a_build_has_conda_forge_s_variables_of_a_compiler(
         "HOST", "BUILD", "CONDA_TOOLCHAIN_HOST", "CONDA_TOOLCHAIN_BUILD", "CC", "GCC", "CC_FOR_BUILD", "CXX", "GXX",
         "CXX_FOR_BUILD", "CPPFLAGS", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_ARGS", *toolchain.programs,
     )  # fmt: skip
-    assert {"AR", "AS", "LD", "NM", "RANLIB", "STRIP", "OBJCOPY", "READELF", "GCC_NM"} <= {*toolchain.programs}
+    assert {"AR", "AS", "LD", "NM", "RANLIB", "STRIP", "OBJCOPY", "READELF", "GCC_NM"} <= {
+        *toolchain.programs
+    }
     printed = _activated(packages, tmp_path / "env", "\n".join(f'echo "${name}"' for name in names))
     assert all(printed.splitlines()[: len(names)])
     assert "-fPIC" in printed.splitlines()[names.index("CFLAGS")]
@@ -162,10 +164,12 @@ def test_a_run_time_library_is_found_by_the_name_that_programs_load(file: str, t
         assert (tmp_path / "env" / "lib" / name).read_text() == "library"
 
 
-def test_run_time_libraries_are_in_their_packages(
-    packages: dict[str, LocalPackage], tmp_path: Path
-) -> None:
-    for name, file in {"libgcc": "libgcc_s.so.1", "libgomp": "libgomp.so.1", "libstdcxx": "libstdc++.so.6"}.items():
+def test_run_time_libraries_are_in_their_packages(packages: dict[str, LocalPackage], tmp_path: Path) -> None:
+    for name, file in {
+        "libgcc": "libgcc_s.so.1",
+        "libgomp": "libgomp.so.1",
+        "libstdcxx": "libstdc++.so.6",
+    }.items():
         (tmp_path / name).mkdir()
         packages[name].fill(tmp_path / name)
         assert (tmp_path / name / "lib" / file).stat().st_size > 0

@@ -60,7 +60,11 @@ def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
     write(tmp_path / "usr/share/doc/libone1/copyright", "the licence")
     owned = {
         name: libraries.LibraryFile(library, owner)
-        for name, owner in (("libone.so.1", "libone1"), ("libonec.so.1", "libone1"), ("libtwo.so.1", "libtwo1"))
+        for name, owner in (
+            ("libone.so.1", "libone1"),
+            ("libonec.so.1", "libone1"),
+            ("libtwo.so.1", "libtwo1"),
+        )
     }
     libraries.fill(debian, owned, "one", tmp_path / "prefix")
     with opened(tmp_path / "prefix/lib/libone.so.1") as copied:
@@ -256,7 +260,7 @@ def test_a_root_that_this_machine_lacks_programs_for_is_not_begun(
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
     monkeypatch.setattr(root, "install_command", lambda: "apt-get install bubblewrap")
     monkeypatch.setattr(root, "_debootstrap", lambda *_, **__: pytest.fail("begun"))
-    with pytest.raises(ProviderError, match="^Debian configs need mmdebstrap and bwrap: ") as caught:
+    with pytest.raises(ProviderError, match=r"^Debian configs need mmdebstrap and bwrap: ") as caught:
         root.make(tmp_path, lambda _: None)
     assert caught.value.remedy == "run: apt-get install bubblewrap"
 

@@ -280,7 +280,9 @@ def test_a_channel_of_one_platform_is_made_as_its_caller_says(
     assert (side.needs, side.toolchain, side.own[-1]) == (["need"], toolchain, own)
 
 
-def test_wheels_to_pack_come_from_further_indexes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_to_pack_come_from_further_indexes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[object] = []
     monkeypatch.setattr(local_channel.download, "download", lambda *_, more: asked.append(more))  # type: ignore[attr-defined]
     request = cast(Any, SimpleNamespace(cache=tmp_path, report=print, config=SimpleNamespace(

@@ -325,8 +325,8 @@ def test_the_cause_of_a_failure_is_told_whichever_stream_has_it(guarded: bool, t
 def test_a_package_s_file_has_the_requirements_of_its_description(tmp_path: Path) -> None:
     modules = "lib/python3.14t/site-packages"
     package = LocalPackage(
-        name="python", version="3.14.1", build="h{hash}_7", build_number=7, platform="linux-64", depends=("other >=1",), constrains=("third <1",),
-        site_packages=modules,
+        name="python", version="3.14.1", build="h{hash}_7", build_number=7, platform="linux-64",
+        depends=("other >=1",), constrains=("third <1",), site_packages=modules,
     )  # fmt: skip
     index = IndexJson.from_package_archive(build(package, tmp_path))
     assert (index.depends, index.constrains) == (["other >=1"], ["third <1"])

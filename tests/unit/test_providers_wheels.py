@@ -450,7 +450,9 @@ def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_pyt
 def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     contents = {
         "nvidia-cuda-runtime": [
-            "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libother.so.13", "nvidia/cu13/include/cuda_runtime.h",
+            "nvidia/cu13/lib/libcudart.so.13",
+            "nvidia/cu13/lib/libother.so.13",
+            "nvidia/cu13/include/cuda_runtime.h",
         ],
         "nvidia-cuda-nvcc": ["nvidia/cu13/bin/nvcc", "nvidia/cu13/bin/crt/link.stub"],
         "nvidia-nvvm": ["nvidia/cu13/nvvm/bin/cicc"],
@@ -495,6 +497,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     # nvcc comes with all it needs, in its own layout
     needs = {spec.split()[0] for spec in made["cuda-nvcc_linux-64"].depends}
     assert {"cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl", "gxx_linux-64"} <= needs
+    assert made["cuda-nvcc_linux-64"].run_exports == {"strong": ("cuda-version >=13.0,<14",)}
     made["cuda-nvcc-tools"].fill(tmp_path / "tools")
     made["cuda-nvvm-tools"].fill(tmp_path / "tools")
     for program in ("bin/nvcc", "nvvm/bin/cicc"):

@@ -141,6 +141,22 @@ def test_pythons_that_a_source_names_wrongly_are_the_config_s(ask: Ask, tree: Pa
     assert read_release(ask("2.15.2", source=tree), silent).left_out == {}
 
 
+@pytest.mark.parametrize(
+    ("option", "choice", "key", "value"),
+    [
+        ("arch_list", "sm_90,12.0+PTX", "torch_cuda_arch_list", "9.0;12.0+PTX"),
+        ("optimization", "0", "torch_optimization", "0"),
+        ("rehearse", True, "torch_source", "model"),
+        ("pythons", ("3.13",), "python", "3.13.* *_cp313"),
+        ("upstream_tests", False, "torch_upstream_tests", "0"),
+    ],
+)
+def test_each_option_of_a_run_has_its_value_in_the_recipe(
+    option: str, choice: object, key: str, value: str, ask: Ask
+) -> None:
+    assert planning.overrides_from_options(ask(None, **{option: choice}))[key] == (value,)
+
+
 def test_wheels_are_not_rehearsed(ask: Ask) -> None:
     with pytest.raises(UsageError, match=r"^linux_64_cpu_wheel unpacks wheels") as caught:
         planning.overrides_from_options(ask(None, "linux_64_cpu_wheel", rehearse=True))

@@ -13,7 +13,7 @@ from megabuild.configs.config import load
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan import extensions
 from megabuild.plan.extensions import choose_method, render_tasks
-from megabuild.plan.plan import Method, Task
+from megabuild.plan.plan import Method, PlanItem, Task
 from megabuild.plan.run_choices import PygMode
 from megabuild.run.plan_report import extension_lines
 from megabuild.run.progress import Progress
@@ -76,6 +76,27 @@ def test_a_task_is_rendered_for_the_machine_that_compiles_with_the_values_of_its
         for pin, is_lowest in zip(python, ("true", "false"), strict=True)
     ]
     assert [task.overrides for task in tasks] == rows
+
+
+def test_a_task_needs_other_tasks_and_never_itself() -> None:
+    def task(extension: str, python: str | None, **needs: tuple[str, ...]) -> Task:
+        package = PlannedPackage(
+            name=extension, version="1", build_string="0", build_number=0, file_name=f"{extension}.conda",
+            subdir="linux-64", python=python, build=(), constraints=(),
+            **{"host": (), "run": (), "test": (), **needs},
+        )  # fmt: skip
+        items = (PlanItem(package=package),)
+        return Task(extension=extension, python=python, recipe=Path("r"), items=items, overrides={})
+
+    tasks = [
+        task("all", None),
+        task("one", "3.12", host=("all >=1",), test=("one", "pip")),
+        task("two", "3.12", run=("one=1",)),
+        task("two", "3.13", run=("one=1",)),
+    ]
+    assert extensions._needs(tasks) == {
+        "all-abi3": (), "one-py312": ("all-abi3",), "two-py312": ("one-py312",), "two-py313": (),
+    }  # fmt: skip
 
 
 def test_what_exists_of_a_plan_was_made_from_its_inputs_and_has_passed_its_tests(

@@ -179,6 +179,8 @@ def test_debian_is_built_in_its_root_and_gets_the_network_for_extensions_only(
     assert found == Bubblewrap(root=tmp_path, network=False)
     with_extensions = choose_isolation(None, debian, made, fetches_sources=True)
     assert with_extensions == Bubblewrap(root=tmp_path, network=True)
+    remote = choose_isolation(None, debian, environment(root=tmp_path))
+    assert remote == Bubblewrap(root=tmp_path, network=True)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(IsolationError, match="bubblewrap: not installed"):
         found.check()

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from groundwork.channel import Channel
-from groundwork.errors import ConfigError
+from groundwork.errors import ConfigError, PreflightError
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, available, list_configs, load, recipe_of
 from megabuild.configs.platforms import Platforms, choose_build_platform, image_on
-from megabuild.configs.render import render
+from megabuild.configs.render import PlannedPackage, render
 from megabuild.plan import solving
 from megabuild.plan.environment_packages import requirements_of, solve_all
 from megabuild.providers.environment import Environment
@@ -231,6 +231,25 @@ def test_an_environment_is_optional_if_each_of_its_needs_is(tmp_path: Path) -> N
         for order in (packages, packages[::-1]):
             (needed,) = requirements_of(order, (), made.platforms)
             assert needed.is_optional == is_optional
+
+
+def test_only_a_free_threaded_python_is_left_out_for_an_environment_without_a_solution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object, package: PlannedPackage) -> None:
+        raise PreflightError(f"{package.python} cannot be solved")
+
+    monkeypatch.setattr(solving.Solver, "built_with", fail)
+    platforms = Platforms.native("linux-64")
+    package = PlannedPackage(
+        name="a", version="1", build_string="0", build_number=0, file_name="a.conda", subdir="linux-64",
+        python="3.13", build=(), host=(), run=(), constraints=(), test=(),
+    )  # fmt: skip
+    packages = [replace(package, python=python) for python in (None, "3.13", "3.13t", "3.14t", "3.15t")]
+    packages[3] = replace(packages[3], skipped=True)
+    given = Environment(channels=(), pythons=("3.13", "3.13t", "3.14t"))
+    gaps = solving.free_threaded_gaps(packages, given, platforms)
+    assert gaps == {"3.13t": "3.13t cannot be solved"}
 
 
 def test_all_environments_of_a_package_are_solved(tmp_path: Path) -> None:

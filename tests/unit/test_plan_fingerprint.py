@@ -382,6 +382,16 @@ def test_a_script_that_recipes_share_counts_with_those_in_its_own_folder(tmp_pat
     assert sorted(part.files) == ["shared/helper.sh", "shared/run.sh", "wheel/own.sh"]
 
 
+def test_a_wheel_counts_by_its_hash_before_it_is_downloaded(tiny: Tiny, tmp_path: Path) -> None:
+    options = replace(tiny.options(), rehearse=False)
+    given = Environment(
+        channels=(), pythons=(), source=tmp_path / "absent", staging_source={"torch.whl": "1"}
+    )
+    former = fingerprint._source_tree(options, given)
+    assert former == fingerprint.tree_of({"torch.whl": "1"})
+    assert fingerprint._source_tree(options, replace(given, staging_source={"torch.whl": "2"})) != former
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_key_in_an_expression_of_one_of_several_stagings_is_no_pin(number: int, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.yaml"

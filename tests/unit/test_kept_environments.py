@@ -402,6 +402,10 @@ def test_environments_are_not_kept_if_the_recipe_names_its_channels(tiny: Tiny) 
         kept_environments.check_keepable(replace(plan, items=(named, *others)))
 
 
+def test_a_channel_that_does_not_answer_is_no_deleted_root() -> None:
+    assert not planning._is_known(Environment(channels=(), pythons=()), is_requested=True)
+
+
 @pytest.mark.parametrize("place", ["missing", "file"])
 def test_a_folder_without_a_run_has_no_environments(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

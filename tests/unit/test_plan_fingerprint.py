@@ -382,6 +382,17 @@ def test_a_script_that_recipes_share_counts_with_those_in_its_own_folder(tmp_pat
     assert sorted(part.files) == ["shared/helper.sh", "shared/run.sh", "wheel/own.sh"]
 
 
+def test_a_hidden_file_of_another_feedstock_changes_no_package(tmp_path: Path) -> None:
+    recipe = write(tmp_path / "recipe.yaml", "package: {name: x}\nbuild: {script: sh build.sh}\n")
+    write(tmp_path / "build.sh")
+    before = parts(recipe, own=False)
+    for name in (".build.sh.swp", ".cache/x"):
+        write(tmp_path / name)
+    assert parts(recipe, own=False) == before
+    write(tmp_path / "helper.sh")
+    assert parts(recipe, own=False) != before
+
+
 def test_a_wheel_counts_by_its_hash_before_it_is_downloaded(tiny: Tiny, tmp_path: Path) -> None:
     options = replace(tiny.options(), rehearse=False)
     given = Environment(

@@ -13,6 +13,7 @@ import rattler
 from small_files import write
 
 from groundwork.channel import Channel
+from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import Channels, Login
 from megabuild.configs.platforms import Platforms
 from megabuild.plan import solving, virtual_packages
@@ -157,6 +158,16 @@ def test_given_facts_hold_for_every_platform_that_can_have_them(channels: Channe
     found = find_virtual_packages("linux-aarch64", given)
     glibc = {package.name.source: str(package.version) for package in found}
     assert glibc["__glibc"] == "2.17"
+
+
+@pytest.mark.skipif(not machine_platform().startswith("linux"), reason="macOS has no glibc")
+def test_given_facts_replace_those_of_this_machine() -> None:
+    given = {"__cuda": "99.9", "__glibc": "2.99"}
+    found = {
+        package.name.source: str(package.version)
+        for package in find_virtual_packages(machine_platform(), given)
+    }
+    assert given.items() <= found.items()
 
 
 def test_a_processor_that_the_user_names_is_this_machine_s(monkeypatch: pytest.MonkeyPatch) -> None:

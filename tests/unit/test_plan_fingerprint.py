@@ -382,12 +382,16 @@ def test_a_script_that_recipes_share_counts_with_those_in_its_own_folder(tmp_pat
     assert sorted(part.files) == ["shared/helper.sh", "shared/run.sh", "wheel/own.sh"]
 
 
-def test_a_hidden_file_of_another_feedstock_changes_no_package(tmp_path: Path) -> None:
+def test_a_hidden_file_of_another_feedstock_changes_no_package_nor_does_a_linked_folder(
+    tmp_path: Path,
+) -> None:
     recipe = write(tmp_path / "recipe.yaml", "package: {name: x}\nbuild: {script: sh build.sh}\n")
     write(tmp_path / "build.sh")
+    write(tmp_path / "folder/file")
     before = parts(recipe, own=False)
     for name in (".build.sh.swp", ".cache/x"):
         write(tmp_path / name)
+    (tmp_path / "folder/loop").symlink_to(".")
     assert parts(recipe, own=False) == before
     write(tmp_path / "helper.sh")
     assert parts(recipe, own=False) != before

@@ -205,6 +205,7 @@ def test_missing_submodules_are_named_where_the_build_needs_them(ask: Ask, tree:
         read_release(ask("2.15.2", source=tree), silent)
     assert "git submodule" in caught.value.remedy
     assert read_release(ask("2.15.2", source=tree, rehearse=True), silent).source == tree
+    assert read_release(ask("2.15.2", "linux_64_cpu_debian", tree), silent).source == tree
     (tree / "third_party" / "fmt").rmdir()
     with pytest.raises(PreflightError, match="third_party/fmt"):
         read_release(ask("2.15.2", source=tree), silent)

@@ -26,7 +26,7 @@ from megabuild.engine import output_folder
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.container import Container
 from megabuild.isolation.engine import Engine
-from megabuild.plan import fingerprint, planning, solving, tree_reuse
+from megabuild.plan import fingerprint, object_cache, planning, solving, tree_reuse
 from megabuild.plan.changes import compare, phrases
 from megabuild.plan.environment_inputs import EnvironmentInputs, Role
 from megabuild.plan.extensions import ExtensionPlanner
@@ -405,6 +405,22 @@ def test_a_wheel_counts_by_its_hash_before_it_is_downloaded(tiny: Tiny, tmp_path
     former = fingerprint._source_tree(options, given)
     assert former == fingerprint.tree_of({"torch.whl": "1"})
     assert fingerprint._source_tree(options, replace(given, staging_source={"torch.whl": "2"})) != former
+
+
+def test_a_checkout_behind_a_link_has_the_same_files(tmp_path: Path) -> None:
+    write(tmp_path / "real/recipe.yaml", "package: {name: x}\nbuild: {script: sh build.sh}\n")
+    write(tmp_path / "real/build.sh")
+    (tmp_path / "link").symlink_to("real")
+    found = [parts(tmp_path / name / "recipe.yaml")[1]["x"] for name in ("real", "link")]
+    assert [sorted(part.files) for part in found] == [["build.sh"]] * 2
+
+
+def test_a_switched_off_object_cache_gets_no_objects(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = tiny.options()
+    identity = object_cache.identify(options, Host())
+    assert identity == object_cache.read_identity(options, Host()) != ""
+    monkeypatch.setenv("TORCH_CCACHE", "none")
+    assert object_cache.identify(options, Host()) == ""
 
 
 @pytest.mark.parametrize("number", [0, 1])

@@ -82,9 +82,9 @@ def test_a_task_needs_other_tasks_and_never_itself() -> None:
     def task(extension: str, python: str | None, **needs: tuple[str, ...]) -> Task:
         package = PlannedPackage(
             name=extension, version="1", build_string="0", build_number=0, file_name=f"{extension}.conda",
-            subdir="linux-64", python=python, build=(), constraints=(),
-            **{"host": (), "run": (), "test": (), **needs},
+            subdir="linux-64", python=python, build=(), host=(), run=(), constraints=(), test=(),
         )  # fmt: skip
+        package = replace(package, **cast(Any, needs))
         items = (PlanItem(package=package),)
         return Task(extension=extension, python=python, recipe=Path("r"), items=items, overrides={})
 

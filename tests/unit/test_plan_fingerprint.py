@@ -149,25 +149,6 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
-def test_a_provider_is_told_of_a_rehearsal(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[ProviderRequest] = []
-    made = provider(tiny.channel)
-
-    def choose(request: ProviderRequest) -> Provider:
-        asked.append(request)
-        return made(request)
-
-    monkeypatch.setattr(planning, "choose_provider", choose)
-    plan = tiny.plan()
-    (request,) = asked
-    assert (request.rehearsal, request.config, request.cache) == (
-        True,
-        plan.options.config,
-        plan.options.cache,
-    )
-
-
-@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 def test_packages_get_the_date_of_their_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1750000000")
     assert tiny.plan().date == 1_750_000_000

@@ -753,6 +753,9 @@ def test_kept_packages_of_folders_are_in_their_own_subdir_and_kind(tmp_path: Pat
             for kind in ("packages", "packages.conda"):
                 listed |= {f"{path.parent.name}/{name}": kind for name in index[kind]}
         assert listed == {**dict.fromkeys(names, "packages.conda"), names[2]: "packages"}
+        for name in names:
+            (folder / name).unlink()
+        assert keep_channels(record, given, here) == (kept,), "an earlier run has taken them"
 
 
 def test_all_recorded_packages_are_looked_for_on_servers_next_to_folders(

@@ -134,6 +134,18 @@ def test_a_damaged_history_is_none(tmp_path: Path, content: str | bytes) -> None
     assert history_file.read(tmp_path, 1.0) is None
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_history_that_is_no_file_is_none(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / history_file.NAME
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(write(tmp_path / "elsewhere", "{}"))
+    assert history_file.read(tmp_path, 1.0) is None
+
+
 def test_the_history_of_another_run_is_none(tmp_path: Path) -> None:
     history_file.write(tmp_path, History(began=1.5, cores=2, memory=3))
     assert history_file.read(tmp_path, 1.5) == History(began=1.5, cores=2, memory=3)

@@ -128,7 +128,10 @@ def test_a_tree_of_other_inputs_is_not_fetched(tmp_path: Path, monkeypatch: pyte
     former, wanted = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
     finished(tmp_path / "here", "former", former)
     fetch = fetched(tmp_path, Fingerprint(source={"recipe": "3"}), monkeypatch, wanted=wanted)
-    fetch(tmp_path / "here")
+    with kept_sentences() as said:
+        fetch(tmp_path / "here")
+    warned = [record.getMessage() for record in said if record.levelno == logging.WARNING]
+    assert ["so it is built here" in text and "has another key" in text for text in warned] == [True]
     assert tree_reuse.read(tmp_path / "here/tree") == former
     assert (tmp_path / "here/out/build_cache/staging_1/prefix/former").exists()
 
@@ -152,8 +155,11 @@ def test_a_tree_that_is_being_fetched_never_has_another_staging(
     """After a kill at any write, the next run counts a staging as finished only if all of it was fetched."""
     former, new = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
     finished(tmp_path / "here", "former", former)
+    write(tmp_path / "here" / tree_reuse._OBJECTS_IN, "the object cache")
     fetch = fetched(tmp_path, new, monkeypatch, wanted=new)
     for state in every_stop(tmp_path / "here", fetch):
+        if tree_reuse.read(state / "tree") == new:
+            assert not tree_reuse._read_objects_in(state / "out"), "no object cache here has its objects"
         for fingerprint, name in ((former, "former"), (new, "new")):
             if tree_reuse.decide(state / "tree", state / "out", fingerprint).use is TreeUse.REUSE:
                 assert (state / "tree/build" / name).exists()

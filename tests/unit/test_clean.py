@@ -283,8 +283,9 @@ def test_every_channel_stays_while_the_record_of_needed_ones_is_damaged(
     )
 
 
+@pytest.mark.parametrize("instead", ["nothing", "a file"])
 def test_every_channel_stays_while_an_output_folder_is_missing(
-    tmp_path: Path, output: Path, cache: Path
+    tmp_path: Path, output: Path, cache: Path, instead: str
 ) -> None:
     """Its disk may not be mounted, or it belongs to another user."""
     other = tmp_path / "disk" / "output"
@@ -292,11 +293,23 @@ def test_every_channel_stays_while_an_output_folder_is_missing(
     published.note_channels(other / "packages" / "x", [Channel.of_folder(cache / "channel/channels" / KEY)])
     in_use.note_output(cache, other)
     (tmp_path / "disk").rename(tmp_path / "not-mounted")
+    if instead == "a file":
+        (tmp_path / "disk").touch()
     kept = clean(output, cache, "channels")
     assert {Path(path).name for path in kept} == {KEY, KEY[::-1], STORED}
-    assert all(str(other) in why for why in kept.values())
+    (note,) = in_use.outputs(cache).values()
+    assert all(f"if {other} is gone for good, delete {note}" in why for why in kept.values())
+    (tmp_path / "disk").unlink(missing_ok=True)
     (tmp_path / "not-mounted").rename(tmp_path / "disk")
     assert {Path(path).name for path in clean(output, cache, "channels")} == {KEY, STORED}
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a file"])
+def test_an_output_folder_without_packages_keeps_no_channel(output: Path, cache: Path, instead: str) -> None:
+    shutil.rmtree(output / "packages")
+    if instead == "a file":
+        (output / "packages").touch()
+    assert clean(output, cache, "channels") == {}
 
 
 def test_a_note_of_an_output_folder_that_is_no_file_is_named(output: Path, cache: Path) -> None:

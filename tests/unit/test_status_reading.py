@@ -359,6 +359,15 @@ def test_a_record_that_cannot_be_read_is_told_with_the_reason(
     assert shown(result)["untested"] is None
 
 
+@pytest.mark.parametrize("content", ["", "{", "[" * 100_000, b'{"config": "\xff"}', b"\xff"])
+def test_a_record_that_is_damaged_is_told_with_its_remedy(content: str | bytes, tmp_path: Path) -> None:
+    write(tmp_path / "run" / state_file.NAME, content)
+    read = read_run_state(tmp_path / "run")
+    assert read.standing is Standing.UNREADABLE
+    assert "state.json: damaged, or of another version of megabuild: " in read.trouble
+    assert read.trouble.endswith("; run the build again to replace it")
+
+
 @pytest.mark.parametrize("place", ["missing", "missing/folder", "file/below"])
 def test_a_folder_without_runs_has_no_record(place: str, tmp_path: Path) -> None:
     write(tmp_path / "file", "x")

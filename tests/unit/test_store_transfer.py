@@ -88,15 +88,20 @@ def test_a_tree_is_stored_with_each_of_its_stagings(tmp_path: Path, monkeypatch:
     finished(state, "a", Fingerprint())
     write(state / "out/build_cache/staging_2/metadata.json", "{}")
     output_folder.seal_stagings(state / "out")
-    packed: list[object] = []
-    monkeypatch.setattr(tree_archive, "pack", lambda folders, target: packed.append(folders))
-    monkeypatch.setattr(store_transfer, "_put_file", lambda *_: None)
+    packed: list[tuple[object, Path]] = []
+    put: list[list[Path]] = []
+    monkeypatch.setattr(tree_archive, "pack", lambda *words: packed.append(words))
+    monkeypatch.setattr(
+        store_transfer, "_put_file", lambda _, key, path, *__: put.append([path, *(one[1] for one in packed)])
+    )
     monkeypatch.setattr(store_lookup, "staging_key", lambda _: "key")
     plan = SimpleNamespace(staged_name="libtorch", options=SimpleNamespace(state=state))
     store = server.Store(str(tmp_path / "store"), writes=True)
     store_transfer._put_tree(cast(Any, plan), store, Status("x", state))
     stagings = {f"stagings/{name}": state / "out/build_cache" / name for name in ("staging_1", "staging_2")}
-    assert packed == [{"tree": state / "tree", **stagings}]
+    ((folders, path),) = packed
+    assert folders == {"tree": state / "tree", **stagings}
+    assert put == [[path, path]], "packed before it is uploaded"
 
 
 def fetched(

@@ -152,3 +152,5 @@ def test_a_ninja_log_tells_how_long_objects_and_links_took(tmp_path: Path) -> No
     found = read_ninja_log(tmp_path)
     assert (found.objects, found.links) == ({"core": 2.0, "kernels": 8.0}, 3.5)
     assert read_ninja_log(tmp_path / "none").links == 0
+    write(tmp_path / "tree/build/other").with_name(".ninja_log").symlink_to(tmp_path / "build/.ninja_log")
+    assert read_ninja_log(tmp_path / "tree").links == 0, "a build's link out of its tree"

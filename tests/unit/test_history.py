@@ -128,7 +128,9 @@ def test_phases_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest
     assert len(history.spans[0].what) == 200
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[" * 100_000, '{"format": "megabuild/run-state"}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[" * 100_000, '{"format": "megabuild/run-state"}', b"\xff", b'{"format": "\xff"}']
+)
 def test_a_damaged_history_is_none(tmp_path: Path, content: str | bytes) -> None:
     write(tmp_path / history_file.NAME, content)
     assert history_file.read(tmp_path, 1.0) is None

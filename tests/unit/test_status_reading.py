@@ -164,6 +164,7 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^osx: "):
         run_names(tmp_path, ["osx"])
     assert run_names(tmp_path / "none", []) == []
+    assert run_names(write(tmp_path / "file"), []) == []
 
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:

@@ -113,6 +113,15 @@ def _terms(help_text: str) -> list[str]:
     return [re.split(r" {2,}", line.strip())[0] for line in help_text.splitlines()]
 
 
+@pytest.mark.parametrize(("words", "command"), [([], "slim"), (["env"], "create")])
+def test_a_group_of_commands_without_one_lists_them(
+    words: list[str], command: str, invocation: Invocation
+) -> None:
+    done = call(invocation, *words)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert re.search(rf"^Commands:$.*^  {command} ", done.stdout, re.MULTILINE | re.DOTALL)
+
+
 @pytest.mark.parametrize(
     ("words", "guess"),
     [(["slimm"], "slim"), (["stats"], "status"), (["env", "creat"], "create"), (["veryfi"], "verify")],
@@ -147,6 +156,12 @@ print(sorted({"importlib.metadata", "email", "markdown_it"} & sys.modules.keys()
         [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_a_shell_gets_its_completion(invocation: Invocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_MEGABUILD_COMPLETE", "zsh_source")
+    done = call(invocation)
+    assert (done.exit_code, done.stderr, "compdef _megabuild_completion" in done.stdout) == (0, "", True)
 
 
 def test_config_names_are_completed() -> None:

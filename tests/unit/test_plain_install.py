@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,3 +141,16 @@ def test_the_extra_comes_from_the_same_place_with_the_same_installer(
     assert error is not None
     assert error.message == "rattler is not installed; this command needs it"
     assert error.remedy == "run: " + command.format(address)
+
+
+def test_without_metadata_the_extra_comes_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of modules that were copied, or that PYTHONPATH names."""
+
+    def distribution(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.distribution", distribution)
+    monkeypatch.setattr(root, "is_checkout", lambda: False)
+    error = root.lacking_extra(ModuleNotFoundError("x", name="rattler"))
+    assert error is not None
+    assert error.remedy.endswith(" 'megabuild[conda]'")

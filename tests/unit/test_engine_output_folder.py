@@ -159,11 +159,21 @@ def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, 
     assert not path.is_symlink()
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_staging_whose_metadata_is_a_link_or_a_pipe_is_none(out: Path, elsewhere: Path, kind: str) -> None:
+@pytest.mark.parametrize("content", ["link", "pipe", b"", b'{"a', b"\xff", b"[]", b"[" * 100_000], ids=range(7))
+def test_a_staging_whose_metadata_is_no_object_is_none(
+    tmp_path: Path, content: str | bytes
+) -> None:
+    out = tmp_path / "out"
     metadata = out / "build_cache" / "staging_1" / "metadata.json"
-    metadata.parent.mkdir(parents=True)
-    metadata.symlink_to(elsewhere / "secret") if kind == "link" else os.mkfifo(metadata)
+    write(metadata, "{}")
+    output_folder.seal_stagings(out)
+    metadata.unlink()
+    if content == "link":
+        metadata.symlink_to(write(tmp_path / "elsewhere", "{}"))
+    elif content == "pipe":
+        os.mkfifo(metadata)
+    else:
+        write(metadata, content)
     assert output_folder.staging_caches(out) == []
     output_folder.heal(out)
     assert not metadata.parent.exists()

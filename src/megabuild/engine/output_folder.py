@@ -119,7 +119,7 @@ def _stagings(output_dir: Path) -> list[Path]:
 def _has_metadata(staging: Path) -> bool:
     try:
         metadata = json.loads(files.read_untrusted(staging / "metadata.json") or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     links = staging.is_symlink() or (staging / "prefix").is_symlink()
     return not links and isinstance(metadata, dict)

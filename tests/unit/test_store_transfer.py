@@ -22,6 +22,7 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.run import store_lookup, store_transfer
 from megabuild.run.progress import Progress
+from megabuild.status.record import PackageState
 from megabuild.status.status import Status
 from megabuild.store import published, server, tree_archive
 
@@ -227,9 +228,11 @@ def test_a_damaged_package_of_a_store_is_built_here_and_the_others_are_fetched(
     stored = store_lookup.Stored(packages=cast(Any, records))
     progress = transfer_of(tmp_path, items, existing=frozenset(), stored=stored)
     monkeypatch.setattr(Progress, "read", lambda plan: progress)
-    store_transfer.fetch(progress, {server.STORE: store.address}, Status("x", tmp_path / "state"))
+    status = Status("x", tmp_path / "state")
+    store_transfer.fetch(progress, {server.STORE: store.address}, status)
     found = published.records(tmp_path / "packages")
     whole = [item for number, item in enumerate(items) if number not in damaged]
+    assert status.record.packages == {item.file_name: PackageState.PUBLISHED for item in whole}
     assert {name: record.fingerprint for name, record in found.items()} == {
         item.file_name: item.fingerprint for item in whole
     }

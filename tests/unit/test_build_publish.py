@@ -189,6 +189,13 @@ def test_compiled_files_must_be_the_package_s_own(files: list[str], foreign: lis
     assert archive.foreign_bytecode(files, "3.12") == foreign
 
 
+def test_a_package_with_another_python_s_compiled_files_is_refused(tmp_path: Path) -> None:
+    names = ["p/a.py", "p/__pycache__/a.cpython-312.pyc", "p/__pycache__/a.cpython-311.pyc"]
+    path = package(tmp_path, dict.fromkeys(names, "x"))
+    with pytest.raises(IntegrityError, match=r"of another package or Python: p/__pycache__/a\.cpython-311\.pyc$"):
+        archive.verify(PLANNED, path)
+
+
 def test_a_path_has_one_owner_but_builds_of_one_package_may_share_it(tmp_path: Path) -> None:
     def read(name: str, build: str, *files: str) -> archive.Archive:
         path = make_package(tmp_path / name / build, name, "1", build, dict.fromkeys(files, "x"))

@@ -39,6 +39,14 @@ def test_configs_are_listed_with_their_properties(invocation: Invocation) -> Non
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
 
 
+def test_configs_are_not_written_and_checked_at_once(
+    invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("megabuild.configs.matrix.compared", None)
+    done = call(invocation, "configs", "--write", "--check")
+    assert (done.exit_code, "--write and --check exclude each other" in done.stderr) == (2, True)
+
+
 def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Path) -> None:
     shutil.copy(repository / "conda_build_config.yaml", tmp_path)
     shutil.copytree(repository / CONFIG_FOLDER, tmp_path / CONFIG_FOLDER)

@@ -63,7 +63,7 @@ from megabuild.run.progress import Progress
 from megabuild.run.session import execute
 from megabuild.run.shelf import Shelf
 from megabuild.run.summary import ResultStatus, name_of_test
-from megabuild.status.record import RunStatus
+from megabuild.status.record import PackageState, RunStatus
 from megabuild.status.status import Status
 from megabuild.store import published
 from pyg_extensions import find_wheel
@@ -412,15 +412,35 @@ def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: 
     assert (state / tree_reuse.LAST_STAGING).is_file(), "it outlives the tree and rattler-build's copy"
 
 
-def test_a_staging_is_sealed_before_packages_are_made_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_step_of_a_build_is_shown_and_a_staging_sealed_before_packages_are_made_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that is killed while it packs need not compile again."""
-    done: list[str] = []
+    done: list[object] = []
     monkeypatch.setattr(output_folder, "seal_stagings", lambda _: done.append("seal"))
-    row = SimpleNamespace(phase=lambda text, level: done.append(text))
-    build = SimpleNamespace(_attempt=SimpleNamespace(row=row), _out=None)
-    step = BuildStep(kind=StepKind.PACKAGE, package="libtorch")
-    PackageBuild._show(cast(Any, build), step)
-    assert done == ["seal", "libtorch: build script"]
+    row = SimpleNamespace(
+        phase=lambda text, level=None: done.append(text), advance=lambda *numbers: done.append(numbers)
+    )
+    status = SimpleNamespace(set_packages=lambda names, state: done.append((*names, state)))
+    run = SimpleNamespace(plan=SimpleNamespace(staged_name="libtorch"), status=status)
+    attempt = SimpleNamespace(name="pytorch", phase="", row=row, run=run)
+    build = PackageBuild.__new__(PackageBuild)
+    build._attempt = cast(Any, attempt)
+    build._out = tmp_path / "out"
+    build.missing = {f"{name}.conda": cast(Any, SimpleNamespace(name=name)) for name in ("a", "b")}
+    steps = [
+        BuildStep(kind=StepKind.PHASE, phase="compile"),
+        BuildStep(kind=StepKind.COUNT, done=1, total=2),
+        BuildStep(kind=StepKind.PACKAGE, package="libtorch"),
+        BuildStep(kind=StepKind.PHASE, package="pytorch", python="3.12", phase="swap"),
+        BuildStep(kind=StepKind.TEST, package="a"),
+    ]
+    build._take(steps)
+    assert done == [
+        "libtorch: compile", (1, 2), "seal", "libtorch: build script", "pytorch 3.12: swap", "testing pytorch",
+        ("a.conda", PackageState.TESTING),
+    ]  # fmt: skip
+    assert attempt.phase == "swap", "an error names it"
 
 
 @pytest.mark.parametrize(

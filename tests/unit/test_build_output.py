@@ -100,6 +100,8 @@ def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.Monk
     clock = Clock()
     monkeypatch.setattr(build_output, "monotonic", clock)
     parser = Parser()
+    feed(parser, line("a script's seconds before its first phase"))
+    clock.now += 6
     seconds = {"sync": 1.0, "configure": 20.0, "compile": 100.0, "check": 3.0, "install": 4.0}
     for phase, spent in seconds.items():
         feed(parser, line(f"::megabuild:: phase {phase}"))
@@ -109,6 +111,8 @@ def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.Monk
             feed(parser, line("[3/9 3.5s] Linking CXX shared library lib/libc10.so"))
         clock.now += spent
     for python in ("3.11", "3.12"):
+        feed(parser, line("x", package="pytorch", build=f"py{python}", python=python))
+        clock.now += 5
         for phase in ("swap", "python"):
             for text in (
                 f"::megabuild:: phase {phase}",
@@ -117,8 +121,8 @@ def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.Monk
                 feed(parser, line(text, package="pytorch", build=f"py{python}", python=python))
             clock.now += 10
     costs = parser.costs(200.0, ObjectCounts(core=1))
-    assert (costs.configure, costs.compile, costs.install, costs.pythons) == (21, 100, 7, 40)
-    assert costs.fixed == 60
+    assert (costs.configure, costs.compile, costs.install, costs.pythons) == (27, 100, 7, 50)
+    assert costs.fixed == 50
     assert parser.built == {"core": 1, "bindings": 1}
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile
+from megabuild.status.status import logger
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,14 @@ def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tm
     assert re.search(r"Z driver +checked disk\n$", second.path.read_text())
     assert (tmp_path / "latest.log").resolve() == second.path
     assert first.path.name.startswith("linux_64_cpu-")
+
+
+def test_a_run_s_log_gets_no_line_of_a_later_run_of_the_process(tmp_path: Path) -> None:
+    with LogFile(tmp_path, "linux_64_cpu", Mask({})) as log:
+        logger.addHandler(log)
+        logger.warning("own")
+    logger.warning("later")
+    assert [line.split()[-1] for line in log.path.read_text().splitlines()] == ["own"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF])

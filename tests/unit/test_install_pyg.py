@@ -557,6 +557,21 @@ def test_native_architectures_need_a_gpu(tmp_path: Path, invocation: Invocation)
     assert done.exit_code == UnknownError.exit_code
 
 
+@pytest.mark.parametrize(("words", "called"), [(("--plan",), "plan"), ((), "install")])
+def test_a_plan_installs_nothing(
+    words: tuple[str, ...], called: str, tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    for name in ("plan", "install"):
+        monkeypatch.setattr(
+            installer, name, lambda requests, _, name=name: asked.append((name, requests[0].extension.name))
+        )
+    python = fake_python(tmp_path, f"echo '{json.dumps(FACTS)}'")
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    call(invocation, "install-pyg", "scatter", "--python", str(python), *words)
+    assert asked == [(called, "torch_scatter")]
+
+
 def test_versions_come_from_the_matrix_and_order_from_need(repository: Path) -> None:
     variant = load(repository, "linux_64_cpu").variant
     requests = parse_requests(("torch_sparse", "scatter==2.1.1"), variant)

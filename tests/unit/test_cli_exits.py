@@ -364,19 +364,27 @@ def test_a_stream_on_a_full_disk_fails_a_success_and_a_second_signal_is_an_inter
 
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.StringIO())
+    prepared: list[str] = []
     for place in (
         "certificates.share_with_programs",
         "interrupts.ignore_signals",
         "open_streams",
+        "_keep_utf8",
         "replace_home",
     ):
-        monkeypatch.setattr(f"command_line.run_command.{place}", lambda *_: None)
-    monkeypatch.setattr(run_command, "_keep_utf8", lambda _: None)
+        monkeypatch.setattr(
+            f"command_line.run_command.{place}", lambda *_, place=place: prepared.append(place)
+        )
     monkeypatch.setattr(run_command, "outcome", end)
     monkeypatch.setattr(run_command, "end_process", end_process)
     with pytest.raises(EndedError):
         run_command.run(click.Command("x"), name="x", invocation=Invocation(log_folder=tmp_path))
     assert codes == [expected]
+    streams_first, *others = prepared
+    assert streams_first == "open_streams", "messages of the others need them"
+    assert sorted(others) == [
+        "_keep_utf8", "certificates.share_with_programs", "interrupts.ignore_signals", "replace_home"
+    ]  # fmt: skip
 
 
 def test_an_error_s_document_has_its_failure_and_the_remedy_of_an_untrusted_certificate(

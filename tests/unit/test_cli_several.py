@@ -24,7 +24,7 @@ from click.testing import Result as CliResult
 from rich.console import Console
 from tiny import Tiny
 
-from command_line import running
+from command_line import progress_display, running
 from command_line.overview import overview_lines
 from command_line.run_command import Invocation
 from groundwork import in_use
@@ -74,6 +74,7 @@ class Runs:
 
     def execute(self, plan: FakePlan, status: Status) -> Summary:
         self.options.append(plan.options)
+        self.status = status
         name = plan.options.config.name
         log = Path("/state") / name / "run.log"
         status.record.log = str(log)
@@ -147,6 +148,19 @@ def test_each_has_its_plan_its_summary_and_a_row(runs: Runs, invocation: Invocat
     alone = build(invocation, "linux_64_cp[u]", "-v")
     assert "[1/1]" not in alone.stdout
     assert ["c++ -c" in output for output in (result.stdout, alone.stdout)] == [False, True]
+
+
+def test_the_status_of_a_run_is_shown(
+    runs: Runs, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_display, "_QUIET_SECONDS", 0.0)
+
+    def act() -> None:
+        runs.status.task("pytorch").begin("libtorch: compile")
+        runs.status.watch()
+
+    runs.acts[NAMES[0]] = act
+    assert "libtorch: compile" in build(invocation, NAMES[0]).stdout
 
 
 def test_a_failure_is_reported_and_does_not_stop_the_others(

@@ -99,6 +99,17 @@ def test_a_replaced_log_belongs_to_the_next_script(follower: LogFollower, work: 
     assert (line.package, line.python) == (PackageId("pytorch", "2.13.0", "cpu_py311_h1_0"), "3.11")
 
 
+def test_a_log_that_is_no_copy_of_a_staging_s_is_read_from_its_start(
+    follower: LogFollower, tmp_path: Path, work: Path
+) -> None:
+    for number, text in enumerate(("compile\n", "[1/2 1s] compile\nlink\n")):
+        cached = tmp_path / "out" / "build_cache" / f"staging_{number}" / "work_dir" / "conda_build.log"
+        cached.parent.mkdir(parents=True)
+        cached.write_text(text)
+    (work / "conda_build.log").write_text("one\ntwo\n")
+    assert texts(follower) == ["one", "two"]
+
+
 def test_staging_s_log_is_not_told_again_in_a_restored_work_folder(
     follower: LogFollower, tmp_path: Path, work: Path
 ) -> None:

@@ -443,6 +443,28 @@ def test_each_step_of_a_build_is_shown_and_a_staging_sealed_before_packages_are_
     assert attempt.phase == "swap", "an error names it"
 
 
+def test_a_new_package_is_announced_once_and_gets_its_place_on_the_shelf(tmp_path: Path) -> None:
+    done: list[object] = []
+    row = SimpleNamespace(phase=lambda *_, level: done.append(level))
+    status = SimpleNamespace(set_packages=lambda names, state: done.append((*names, state)))
+    parser = SimpleNamespace(seconds_of=lambda *_, with_staging: 90.04)
+    build = PackageBuild.__new__(PackageBuild)
+    build._attempt = cast(Any, SimpleNamespace(row=row, run=SimpleNamespace(status=status), parser=parser))
+    build._out = tmp_path
+    build._seen = {"former.conda"}
+    build._seconds = {}
+    build._counted_staging = False
+    build._shelf = cast(Any, SimpleNamespace(add=lambda path, seconds: done.append((path.name, seconds))))
+    package = SimpleNamespace(id=SimpleNamespace(label="a"), python="3.12", staging="")
+    build.missing = {name: cast(Any, package) for name in ("a.conda", "former.conda")}
+    for name in ("a", "former", "of another plan"):
+        write(tmp_path / f"linux-64/{name}.conda")
+    for _ in range(2):
+        build._take(())
+    assert done == [("a.conda", PackageState.BUILT), logging.DEBUG, ("a.conda", 90.0)]
+    assert build._seconds == {"a.conda": 90.0}, "also for a later attempt"
+
+
 @pytest.mark.parametrize(
     ("untested", "ok", "finished"),
     [("", True, ["b"]), ("", False, ["b"]), ("no emulator", True, ["a", "b"]), ("no emulator", False, ["b"])],
@@ -646,11 +668,15 @@ def test_a_failed_step_is_repeated_in_its_folder_with_the_variables_of_its_recip
         kind=ErrorKind.COMPILER, message="x", command=f"echo $STEP $PWD > {place}", outputs="CMakeFiles/a.o"
     )
     culprit = Culprit(package="x", build_string="0", what="", lines=[])
-    again = failure_shell.write_failure_shell(sandbox, culprit, error).again
-    assert again is not None
-    done = subprocess.run([again], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    shell = failure_shell.write_failure_shell(sandbox, culprit, error)
+    assert shell.again is not None
+    done = subprocess.run([shell.again], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
     assert "this step succeeds now" in done.stdout
     assert place.read_text().split() == ["7", str(work / "build")]
+    assert shell.enter is not None
+    typed = f"echo $PKG_NAME $PWD > {place}"
+    subprocess.run([shell.enter], input=typed, capture_output=True, text=True, check=True)
+    assert place.read_text().split() == ["x", str(work)]
 
 
 def test_a_run_counts_the_packages_that_a_repair_has_left(

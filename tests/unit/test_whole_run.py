@@ -58,6 +58,7 @@ def test_packages_are_built_once_and_fetched_elsewhere(tiny: Tiny, monkeypatch: 
     assert summary.swaps == {"3.11": {"steps": 3, "core": 0}, "3.12": {"steps": 3, "core": 0}}
     assert len([text for text in tiny.sentences() if ": tested in" in text]) == 3
     assert "[1/6 0.5s] Building C object" in tiny.log_text()
+    assert "checked disk" in tiny.log_text(), "the driver's sentences, too"
     (library,) = tiny.options().packages.glob("*/tinylib-*")
     extract(library, tiny.output / "library")
     assert AboutJson.from_package_directory(tiny.output / "library").channels == [], (

@@ -39,12 +39,25 @@ def test_configs_are_listed_with_their_properties(invocation: Invocation) -> Non
     assert found["linux_64_cpu_debian"]["pythons"] == ["3.10", "3.11", "3.12", "3.13"]
 
 
-def test_configs_are_not_written_and_checked_at_once(
-    invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("configs", "--write", "--check"), "--write and --check"),
+        (("slim", ".", "--apply", "--output", "x"), "--apply and --output"),
+        (("slim", ".", "--apply", "--undo"), "--apply and --undo"),
+        (("slim", ".", "--undo", "--forget"), "--undo and --forget"),
+        (("slim", ".", "--output", "x", "--forget"), "--output and --forget"),
+        (("slim", "env", "--apply", "--check", "true", "--no-check"), "--check and --no-check"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused_before_anything_is_done(
+    words: tuple[str, ...], named: str, invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "env" / "conda-meta").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("megabuild.configs.matrix.compared", None)
-    done = call(invocation, "configs", "--write", "--check")
-    assert (done.exit_code, "--write and --check exclude each other" in done.stderr) == (2, True)
+    done = call(invocation, *words)
+    assert (done.exit_code, f"error: {named} exclude each other" in done.stderr) == (2, True)
 
 
 def test_outdated_configs_are_named_and_rewritten(tmp_path: Path, repository: Path) -> None:

@@ -192,7 +192,9 @@ def test_compiled_files_must_be_the_package_s_own(files: list[str], foreign: lis
 def test_a_package_with_another_python_s_compiled_files_is_refused(tmp_path: Path) -> None:
     names = ["p/a.py", "p/__pycache__/a.cpython-312.pyc", "p/__pycache__/a.cpython-311.pyc"]
     path = package(tmp_path, dict.fromkeys(names, "x"))
-    with pytest.raises(IntegrityError, match=r"of another package or Python: p/__pycache__/a\.cpython-311\.pyc$"):
+    with pytest.raises(
+        IntegrityError, match=r"of another package or Python: p/__pycache__/a\.cpython-311\.pyc$"
+    ):
         archive.verify(PLANNED, path)
 
 

@@ -51,7 +51,11 @@ def test_configs_are_listed_with_their_properties(invocation: Invocation) -> Non
     ],
 )
 def test_options_that_exclude_each_other_are_refused_before_anything_is_done(
-    words: tuple[str, ...], named: str, invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...],
+    named: str,
+    invocation: Invocation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "env" / "conda-meta").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

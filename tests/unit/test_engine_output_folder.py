@@ -159,10 +159,10 @@ def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, 
     assert not path.is_symlink()
 
 
-@pytest.mark.parametrize("content", ["link", "pipe", b"", b'{"a', b"\xff", b"[]", b"[" * 100_000], ids=range(7))
-def test_a_staging_whose_metadata_is_no_object_is_none(
-    tmp_path: Path, content: str | bytes
-) -> None:
+@pytest.mark.parametrize(
+    "content", ["link", "pipe", b"", b'{"a', b"\xff", b"[]", b"[" * 100_000], ids=range(7)
+)
+def test_a_staging_whose_metadata_is_no_object_is_none(tmp_path: Path, content: str | bytes) -> None:
     out = tmp_path / "out"
     metadata = out / "build_cache" / "staging_1" / "metadata.json"
     write(metadata, "{}")

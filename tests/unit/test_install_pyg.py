@@ -559,7 +559,11 @@ def test_native_architectures_need_a_gpu(tmp_path: Path, invocation: Invocation)
 
 @pytest.mark.parametrize(("words", "called"), [(("--plan",), "plan"), ((), "install")])
 def test_a_plan_installs_nothing(
-    words: tuple[str, ...], called: str, tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...],
+    called: str,
+    tmp_path: Path,
+    invocation: Invocation,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[str, str]] = []
     for name in ("plan", "install"):

@@ -597,7 +597,7 @@ def test_an_extension_that_cannot_be_made_has_failed_and_the_others_are_built(
     }
 
 
-STEPS = ("separate", "fetch", "check", "end_strays", "drop_unpacked", "record", "tasks")
+STEPS = ("separate", "fetch", "show", "check", "end_strays", "drop_unpacked", "record", "tasks")
 
 
 @pytest.mark.parametrize("pending", [False, True], ids=["", "with a provider's environment"])
@@ -630,12 +630,12 @@ def test_a_build_separates_fetches_checks_and_cleans_before_its_tasks(
     monkeypatch.setattr(driver, "drop_unpacked", step("drop_unpacked"))
     monkeypatch.setattr(driver, "keep_record", step("record"))
     run = SimpleNamespace(
-        _plan=plan, _progress=before, _estimate=None, status=None, _show_progress=lambda: None,
+        _plan=plan, _progress=before, _estimate=None, status=None, _show_progress=step("show"),
         _prepare_environment=step("prepare"), _separate_work=step("separate"), _run_tasks=step("tasks"),
     )  # fmt: skip
     Driver._build(cast(Any, run))
-    expected = ["prepare"] * pending + list(STEPS[:2] if done else STEPS)
-    assert steps == expected
+    expected = ["prepare"] * pending + list(STEPS[:3] if done else STEPS)
+    assert steps == expected, "shown again: the estimate counts from then on"
     assert run._progress is after
 
 
@@ -686,7 +686,7 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
     steps: list[str] = []
     options = SimpleNamespace(packages=tmp_path, state=tmp_path, config=SimpleNamespace(platform="linux-64"))
     plan = SimpleNamespace(options=options)
-    now = SimpleNamespace(plan=plan, is_done=False, exists={})
+    now = SimpleNamespace(plan=plan, is_done=False, exists={"c.conda": True})
 
     def read(*_: object) -> Any:
         steps.append("read")
@@ -702,13 +702,15 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
         options=options,
         plan=plan,
         progress=SimpleNamespace(stored=None),
-        estimate=SimpleNamespace(expected=0.0),
+        estimate=SimpleNamespace(expected=7.0),
     )
-    status = SimpleNamespace(record=SimpleNamespace(log=""), plan=lambda *_: None)
+    shown: list[object] = []
+    status = SimpleNamespace(record=SimpleNamespace(log=""), plan=lambda *facts: shown.append(facts))
     log = SimpleNamespace(path=tmp_path / "log", become_latest=lambda: None)
     with kept_sentences() as said:
         run = Driver(cast(Any, outlook), cast(Any, log), cast(Any, status))
     assert steps == ["repair", "read"]
+    assert shown == [({"c.conda": True}, 7.0)]
     warnings = [one.getMessage() for one in said if one.levelno == logging.WARNING]
     assert warnings == ["a.conda is damaged", "b.conda is missing"]
     assert run._progress is cast(Any, now)
@@ -819,9 +821,9 @@ def test_an_environment_is_made_when_its_disk_has_room_for_it(
     plan = SimpleNamespace(environment=environment, usable_isolation=step("usable_isolation"), options=None)
     status = SimpleNamespace(note=None)
     run = SimpleNamespace(
-        _plan=plan, _estimate=None, status=status, _show_progress=lambda: None, _progress=None
+        _plan=plan, _estimate=None, status=status, _show_progress=step("show"), _progress=None
     )
-    order = ["usable_isolation", "check_disk", "make_plan", "look_ahead"]
+    order = ["usable_isolation", "check_disk", "make_plan", "look_ahead", "show"]
     if failing:
         with pytest.raises(PreflightError, match=failing):
             Driver._prepare_environment(cast(Any, run))

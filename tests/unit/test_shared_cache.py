@@ -7,6 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from small_files import write
@@ -21,7 +23,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import work_record
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import TreeUse
-from megabuild.run.preflight import check
+from megabuild.run.preflight import check, check_caches
 from megabuild.run.work_folders import remove_work, separate_work
 from pyg_extensions.install.compile_wheel import Builder
 
@@ -95,6 +97,16 @@ def test_a_run_looks_at_both_caches_before_it_builds(
     os.chown(folder, OTHER_USER, OTHER_USER)
     with pytest.raises(PreflightError, match=f"{folder} belongs to"):
         check(outlook.plan, outlook.estimate, ISOLATED)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_cache_that_cannot_be_written_is_named_before_the_build(tmp_path: Path, number: int) -> None:
+    folders = [tmp_path / "objects", tmp_path / "packages"]
+    in_the_way = write(folders[number])
+    options = SimpleNamespace(objects_folder=lambda _: folders[0], unpacked_folder=lambda _: folders[1])
+    with pytest.raises(PreflightError, match=f"{in_the_way} cannot be written to") as raised:
+        check_caches(cast(Any, SimpleNamespace(options=options)), Host())
+    assert "set MEGABUILD_CACHE to a folder of your own" in raised.value.remedy
 
 
 @need_root

@@ -21,11 +21,12 @@ from tiny import make_package
 
 from groundwork import files
 from groundwork.channel import Channel
-from groundwork.errors import IntegrityError
+from groundwork.errors import BuildError, IntegrityError
 from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.run import package_build
 from megabuild.run.shelf import Shelf
+from megabuild.run.summary import package_results
 from megabuild.store import published
 
 NOTHING: tuple[str, ...] = ()
@@ -153,6 +154,29 @@ def test_a_package_is_on_the_disk_before_it_has_a_record(
     monkeypatch.setattr(os, "fsync", fsync)
     channel, record = publish(tmp_path, "libtorch")
     assert known == [((channel / record.path).stat().st_ino, False)]
+
+
+def test_a_published_package_of_other_inputs_is_no_result_of_a_run(tmp_path: Path) -> None:
+    """A former run's, of the same name; its successor has failed, or was not reached."""
+    items = []
+    for name, fingerprint in (("a", "f"), ("b", "f"), ("c", "g"), ("d", "g"), ("e", "f")):
+        if name != "e":
+            channel, _ = publish(tmp_path, name, text=name)
+        items.append(
+            SimpleNamespace(
+                file_name=f"{name}-1-0.conda", package=SimpleNamespace(id=name), fingerprint=fingerprint
+            )
+        )
+    options = SimpleNamespace(packages=channel)
+    plan = SimpleNamespace(all_items=items, options=options, untested="")
+    error = BuildError("x.cpp:1: no such header\nmore")
+    error.packages = frozenset({"c-1-0.conda"})
+    start = SimpleNamespace(plan=plan, existing={"a-1-0.conda"})
+    rows: Any = package_results(cast(Any, start), {"task": error})
+    assert [(row.package, row.status.value, row.note) for row in rows] == [
+        ("a", "skipped", ""), ("b", "built", ""), ("c", "failed", "x.cpp:1: no such header"),
+        ("d", "missing", ""), ("e", "missing", ""),
+    ]  # fmt: skip
 
 
 def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path) -> None:

@@ -155,6 +155,18 @@ def test_no_object_cache_has_the_objects_of_a_tree_that_was_fetched(
     assert (last.fingerprint, last.objects_in) == (new, "")
 
 
+def test_a_tree_that_no_missing_package_needs_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has gigabytes, and would replace the one that is here."""
+    former, new = Fingerprint(source={"recipe": "1"}), Fingerprint(source={"recipe": "2"})
+    finished(tmp_path / "here", "former", former)
+    fetch = fetched(tmp_path, new, monkeypatch, wanted=new)
+    monkeypatch.setattr(Progress, "read", lambda plan: SimpleNamespace(needs_staging=False))
+    fetch(tmp_path / "here")
+    assert tree_reuse.read(tmp_path / "here/tree") == former
+
+
 def test_a_tree_that_is_being_fetched_never_has_another_staging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

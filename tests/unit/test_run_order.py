@@ -716,6 +716,50 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
     assert run._progress is cast(Any, now)
 
 
+@pytest.mark.parametrize(
+    ("last", "keeps"), [(RunStatus.DONE, True), (RunStatus.FAILED, False), (None, False)]
+)
+def test_a_run_with_nothing_to_do_keeps_the_log_and_the_record_of_a_run_that_succeeded(
+    last: RunStatus | None, keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = SimpleNamespace(packages=tmp_path, state=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    done = SimpleNamespace(plan=SimpleNamespace(options=options), is_done=True, exists={})
+    monkeypatch.setattr(published, "repair", lambda *_: [])
+    monkeypatch.setattr(Progress, "read", lambda *_: done)
+    former = SimpleNamespace(record=SimpleNamespace(status=last) if last else None)
+    monkeypatch.setattr(driver, "read_run_state", lambda _: former)
+    outlook = SimpleNamespace(
+        options=options,
+        plan=done.plan,
+        progress=SimpleNamespace(stored=None),
+        estimate=SimpleNamespace(expected=0.0),
+    )
+    status = SimpleNamespace(record=SimpleNamespace(log=""), plan=lambda *_: None, keeps_file=None)
+    log = SimpleNamespace(path=tmp_path / "log", become_latest=None)
+    Driver(cast(Any, outlook), cast(Any, log), cast(Any, status))
+    assert status.keeps_file is keeps
+
+
+@pytest.mark.parametrize(
+    ("use", "is_complete", "missing", "has_cache", "has_objects"),
+    [
+        (TreeUse.RESUME, True, None, False, True),
+        (TreeUse.RESUME, False, 1, True, False),
+        (TreeUse.RECOMPILE, False, None, True, False),
+        (TreeUse.RECOMPILE, False, 9, True, False),
+        (TreeUse.RECOMPILE, False, 1, True, True),
+        (TreeUse.RECOMPILE, False, 1, False, False),
+    ],
+)
+def test_objects_are_expected_if_it_is_known_which_are_missing(
+    use: TreeUse, is_complete: bool, missing: int | None, has_cache: bool, has_objects: bool
+) -> None:
+    """Of nine: else a plan would promise minutes for hours."""
+    tree = SimpleNamespace(use=use, is_complete=is_complete, missing=missing, objects=9)
+    progress = SimpleNamespace(tree=tree, has_object_cache=has_cache)
+    assert cast(Any, Progress.has_objects).fget(progress) is has_objects
+
+
 def test_each_attempt_looks_at_what_is_published(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """An earlier one may have finished packages."""
     with started(tiny, Host()) as run:
@@ -997,12 +1041,13 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     monkeypatch.setattr(driver, "keep_last_runs", lambda _, runs: kept.append(runs))
     completed: list[object] = []
     monkeypatch.setattr(driver, "mark_complete", completed.append)
-    rows = [SimpleNamespace(status=ResultStatus.BUILT if built else ResultStatus.FAILED, tested=True)]
+    status = ResultStatus.BUILT if built else ResultStatus.FAILED
+    rows = [SimpleNamespace(status=status, tested=tested) for tested in (True, False)]
     monkeypatch.setattr(driver, "package_results", lambda *_: tuple(rows))
     monkeypatch.setattr(driver, "install_line", lambda *_: "")
     config = SimpleNamespace(platform="linux-64")
     options = SimpleNamespace(run_name="x", packages=tmp_path, config=config)
-    plan = SimpleNamespace(options=options, untested="")
+    plan = SimpleNamespace(options=options, untested="no emulator")
     progress = SimpleNamespace(plan=plan, needs_staging=needs_staging, tree=SimpleNamespace(use=None))
     run = SimpleNamespace(
         _plan=plan, _progress=progress, _failed={}, _pytorch=None, _began=0.0,
@@ -1010,6 +1055,7 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     )  # fmt: skip
     summary = Driver.summary(cast(Any, run), error)
     assert summary.ok == (built and not error)
+    assert summary.untested == ("no emulator" if built else ""), "also of one package alone"
     assert bool(completed) == summary.ok
     assert kept == ([5.0] if summary.ok and needs_staging else [])
 

@@ -35,6 +35,7 @@ from groundwork.errors import (
     SwapRefused,
 )
 from groundwork.jobs import Budget
+from groundwork.names import PackageId
 from megabuild.engine import archive, output_folder
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS, Place
@@ -58,7 +59,7 @@ from megabuild.run.build_output import BuildStep, Culprit, StepKind
 from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
 from megabuild.run.package_build import PackageBuild
-from megabuild.run.package_test import package_test
+from megabuild.run.package_test import _find_needs, package_test
 from megabuild.run.progress import Progress
 from megabuild.run.session import execute
 from megabuild.run.shelf import Shelf
@@ -269,9 +270,11 @@ def test_a_package_is_built_again_if_its_test_has_failed_not_if_it_was_killed(
         for each in (item.package, other.package):
             made = make_package(state / "out" / each.subdir, each.name, each.version, each.build_string)
             shelf.add(made, 1.0)
-        result = package_test(run, Budget(1), shelf, item).run(1, threading.Event())
+        with kept_sentences() as said:
+            result = package_test(run, Budget(1), shelf, item).run(1, threading.Event())
         shelf.drop_rejected()
     assert isinstance(result.error, MegabuildError)
+    assert not [one for one in said if ": tested in" in one.getMessage()]
     left = {path.name for path in channel_folder.package_files(state / "out")}
     assert left == ({other.file_name} if kind is OutcomeKind.TEST else {item.file_name, other.file_name})
     assert len(shelf.copies()) == 2, "other tests use them"
@@ -301,6 +304,25 @@ def test_a_package_s_test_waits_for_the_packages_of_its_environment(kind: str, t
     run = SimpleNamespace(plan=SimpleNamespace(items=[library, tested]))
     work = package_test(cast(Any, run), Budget(1), cast(Any, None), tested)
     assert {tested.file_name, library.file_name} <= {*work.needs}
+
+
+def test_a_test_waits_for_one_of_the_pythons_packages_and_for_each_variant_without_python() -> None:
+    """If the package of one Python fails, a test that any Python's package serves is still done."""
+    packages: list[tuple[str, str, str | None, str]] = [
+        ("libtorch", "cpu_0", None, ""), ("libtorch", "cuda_0", None, ""), ("pytorch", "py311_0", "3.11", "libtorch"),
+        ("pytorch", "py312_0", "3.12", "libtorch"), ("meta", "0", None, "pytorch"),
+    ]  # fmt: skip
+    items = []
+    for name, build, python, needed in packages:
+        file_name = f"{name}-1-{build}.conda"
+        package = SimpleNamespace(
+            id=PackageId(name, "1", build), file_name=file_name, python=python, run=needed.split()
+        )
+        items.append(SimpleNamespace(file_name=file_name, package=package))
+    needs = [*_find_needs(cast(Any, items[-1].package), cast(Any, items), ["pytorch", "another"])]
+    assert needs == [
+        ("pytorch-1-py311_0.conda", "pytorch-1-py312_0.conda"), "libtorch-1-cpu_0.conda", "libtorch-1-cuda_0.conda"
+    ]  # fmt: skip
 
 
 def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(

@@ -254,6 +254,24 @@ def test_a_channel_that_a_published_package_needs_stays(output: Path, cache: Pat
     assert not (cache / "channel/channels" / KEY[::-1]).exists()
 
 
+def test_no_file_behind_a_linked_folder_is_found(output: Path, cache: Path, tmp_path: Path) -> None:
+    linked = (output / "packages", cache / "channel")
+    for folder in linked:
+        folder.rename(tmp_path / f"other {folder.name}")
+        folder.symlink_to(tmp_path / f"other {folder.name}")
+    found = [item.path for item in find_items(output, cache)]
+    assert not [path for path in found if path.is_relative_to(linked[0]) or path.is_relative_to(linked[1])]
+
+
+def test_unpacked_packages_have_the_lock_of_their_run(output: Path, cache: Path) -> None:
+    put(cache / "rattler" / RUN / "pkgs" / "package")
+    found = {item.path: item for item in find_items(output, cache)}
+    foreign = "zstd-feedstock-0123abcd/linux_64_"
+    for name in (RUN, foreign):
+        item = found[cache / "rattler" / name]
+        assert (item.run, item.lock) == (name, name)
+
+
 def test_the_channels_of_all_runs_stay(output: Path, cache: Path) -> None:
     """An earlier run for another Python may have had other channels than the last one."""
     for name in (KEY, KEY[::-1]):

@@ -25,8 +25,9 @@ from rich.console import Console
 from tiny import Tiny
 
 from command_line import progress_display, running
+from command_line.config_end import ConfigEnd
 from command_line.overview import overview_lines
-from command_line.run_command import Invocation
+from command_line.run_command import Ending, Invocation
 from groundwork import in_use
 from groundwork.channel import Channel
 from groundwork.errors import BuildError, IntegrityError, IsolationError, ProviderError
@@ -320,6 +321,33 @@ def test_plans_of_several_build_nothing(runs: Runs, invocation: Invocation) -> N
     document = json.loads(build(invocation, *NAMES[:2], "--plan", "--json").stdout)
     assert planned == dict.fromkeys(NAMES[:2], 1), "the table's plans are shown, not made again"
     assert [entry["result"]["config"] for entry in document["configs"]] == list(NAMES[:2])
+
+
+def test_a_single_plan_is_no_list(runs: Runs, invocation: Invocation) -> None:
+    document = json.loads(build(invocation, NAMES[0], "--plan", "--json").stdout)
+    assert (document["format"], document["config"]) == ("megabuild/plan", NAMES[0])
+    assert "configs" not in document
+
+
+def test_configs_are_built_side_by_side_if_they_can_be(
+    runs: Runs, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = replace(ONE_BY_ONE, places=2)
+    monkeypatch.setattr(running, "arrange", lambda plans, **choices: together)
+    built: list[str] = []
+
+    def build_side_by_side(
+        members: Mapping[str, object], order: Arrangement, *_: object
+    ) -> dict[str, ConfigEnd]:
+        assert order is together
+        built.extend(members)
+        return {name: ConfigEnd(name=name, ending=Ending(exit_code=0)) for name in members}
+
+    monkeypatch.setattr(running, "build_side_by_side", build_side_by_side)
+    assert build(invocation, *NAMES).exit_code == 0
+    assert (built, runs.names()) == (list(NAMES), [])
+    build(invocation, *NAMES, "--plan")
+    assert len(built) == len(NAMES), "a plan builds nothing"
 
 
 def test_configs_are_chosen_by_provider(runs: Runs, invocation: Invocation, repository: Path) -> None:

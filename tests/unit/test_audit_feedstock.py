@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +22,7 @@ from pin_audit.command import Session
 from pin_audit.facts import AuditTarget, RecipePin, SourceOutcome
 from pin_audit.meta_yaml import names_of, needs
 from pin_audit.name_map import names
+from pin_audit.recipe_lines import names_in, requirement_lines
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest
 from pin_audit.services import Services
@@ -165,6 +166,15 @@ def test_a_broken_config_is_a_sentence(text: str, tmp_path: Path) -> None:
     (root / ".ci_support" / "linux_64_.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(AuditError, match=r"linux_64_\.yaml"):
         feedstock.configs(root)
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: *nothing", "\x00", "[" * 500])
+@pytest.mark.parametrize("read", [requirement_lines, names_in])
+def test_a_broken_recipe_is_a_sentence(read: Callable[[Path], object], text: str, tmp_path: Path) -> None:
+    recipe = write(tmp_path / "recipe.yaml", text)
+    with pytest.raises(AuditError, match=rf"{recipe}: cannot be parsed") as told:
+        read(recipe)
+    assert told.value.remedy == "correct the file"
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "meta.yaml"])

@@ -152,6 +152,8 @@ def test_cuda_of_a_wheel_is_a_version_or_a_major_number(runtimes: list[tuple[str
     ('platform_system == "Windows"', CONFLICT), ('sys_platform == "win32"', CONFLICT), ('os_name == "nt"', CONFLICT),
     ('platform_machine == "AMD64"', CONFLICT), ('platform_system == "Linux"', UNPINNED),
     ('sys_platform != "win32"', UNPINNED), ('os_name == "posix"', UNPINNED), ('platform_machine == "x86_64"', UNPINNED),
+    # not to be evaluated: it holds
+    ("no marker", CONFLICT), ('sys_platform ~= "w"', CONFLICT),
 ])  # fmt: skip
 def test_markers_hold_on_windows_as_python_evaluates_them(marker: str, status: Status) -> None:
     on_windows = asks("colorama", "<1", configs=["win_64_cpu"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from small_files import program
 
 
 @pytest.fixture
@@ -60,3 +61,21 @@ def test_a_module_that_does_not_compile_fails_the_wheel(
     (build,) = [value for value in vars(build_wheel).values() if hasattr(value, "build_extensions")]
     with pytest.raises(RuntimeError, match=f": {', '.join(failed)}$") if failed else nullcontext():
         build.build_extensions(builder)
+
+
+@pytest.mark.parametrize(
+    ("ninja", "found"),
+    [(None, "none"), ("exit 1", ""), ("echo 1.12.1", "1.12.1"), ("echo 1.13.0.git", None), ("echo 2.0", None)],
+)
+def test_a_ninja_that_uses_no_jobserver_ends_the_build(
+    ninja: str | None, found: str | None, build_wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    if ninja is not None:
+        program(tmp_path / "bin" / "ninja", ninja)
+    if found is None:
+        build_wheel._check_ninja()
+    else:
+        with pytest.raises(SystemExit) as ended:
+            build_wheel._check_ninja()
+        assert ended.value.code == f"error: build_wheel.py needs ninja >= 1.13 on PATH, found: {found}"

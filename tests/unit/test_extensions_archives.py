@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from small_files import write
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured
 from pyg_extensions import fetch_sources
-from pyg_extensions.fetch_sources import download
-from pyg_extensions.table import ExtensionRelease
+from pyg_extensions.fetch_sources import download, unpack_sources
+from pyg_extensions.table import ExtensionRelease, find
 
 CONTENT = b"an archive"
 RELEASE = ExtensionRelease(name="torch_scatter", version="2.1.2", sha256=hashlib.sha256(CONTENT).hexdigest())
@@ -79,6 +81,24 @@ def test_an_archive_that_an_index_lists_but_does_not_have_comes_from_the_next_on
     alone = Configured(indexes=(other.as_uri(),))
     with pytest.raises((ProviderError, IntegrityError), match=re.escape(RELEASE.archive)):
         download([RELEASE], tmp_path / "empty", lambda: alone)
+
+
+def test_sources_that_no_index_has_can_be_passed_in_a_folder(index: Path, tmp_path: Path) -> None:
+    (index / "torch-scatter" / "index.html").write_text("")
+    with pytest.raises(ProviderError, match=r"^torch_scatter 2\.1\.2: no sources: torch-scatter: not found") as told:
+        unpack_sources(
+            find("torch_scatter"), RELEASE, tmp_path, folder=None, cache=tmp_path / "cache", indexes=where(index)
+        )
+    assert told.value.remedy.endswith("or pass a folder with the archive: --pyg-sources DIR")
+
+
+def test_an_archive_without_a_setup_script_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / RELEASE.archive, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("torch_scatter-2.1.2/csrc/a.cpp"))
+    with pytest.raises(IntegrityError, match=rf"{RELEASE.archive}: no setup\.py"):
+        unpack_sources(
+            find("torch_scatter"), replace(RELEASE, sha256=""), tmp_path / "work", folder=tmp_path, cache=tmp_path
+        )
 
 
 def test_an_archive_that_goes_on_and_on_is_cut_short(

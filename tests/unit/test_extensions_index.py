@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from wheel_files import make_page
 
-from groundwork.errors import ProviderError
+from groundwork.errors import ProviderError, UsageError
 from groundwork.network import index
 from groundwork.network.client import Answer, Client, NetworkError
 from groundwork.network.index import Configured, File, configured, offered
@@ -133,3 +134,12 @@ def test_an_index_that_is_asked_alone_stands_for_pip_s_indexes_and_folders(
     )
     alone = index.places(more, "https://alone.invalid")
     assert (alone.indexes, alone.links, alone.proxy) == (("https://alone.invalid",), (), pip.proxy)
+
+
+@pytest.mark.parametrize("source", ["gone", "http://[broken"])
+def test_an_index_of_the_user_that_does_not_exist_is_refused(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=re.escape(source)):
+        PygIndex(source)

@@ -164,3 +164,11 @@ def test_libraries_are_verified_for_all_that_is_wanted(
     )
     of_package = Expectation(accelerator="cuda126", archs=archs, python=None, torch_version="2.12.1")
     assert seen == [(wheel, prefix, of_wheel), (prefix, None, of_wheel), (wheel, None, of_package)]
+
+
+def test_a_wheel_that_cannot_be_read_has_that_fault(tmp_path: Path) -> None:
+    target = WheelTarget(python="3.12", platform="linux-64", torch_version="2.13.0", cuda_version=None)
+    wheel = tmp_path / "torch_scatter-2.1.2-cp312-cp312-linux_x86_64.whl"
+    wheel.write_bytes(b"PK")
+    fault = FIND_FAULT(wheel, WheelRequirements(extension=find("torch_scatter"), target=target))
+    assert fault.startswith("cannot be read: ")

@@ -83,7 +83,7 @@ from pin_audit import snapshots
 from pin_audit.sources.pinning import PinningPackage
 from pyg_extensions import fetch_sources, find_wheel, pyg_index
 from pyg_extensions.install import installer
-from pyg_extensions.install.installation import Installation, Origin
+from pyg_extensions.install.installation import Installation, Mode, Origin
 from pyg_extensions.table import ExtensionRelease, find
 from tree_inputs.owners import Owners
 
@@ -371,6 +371,21 @@ def test_an_extension_is_compiled_only_if_its_wheel_is_faulty(error: type[Megabu
     with nullcontext() if error is IntegrityError else pytest.raises(error):
         installer._Installer.finish(cast(Any, steps), cast(Any, request))
     assert installed == ([Path("compiled.whl")] if error is IntegrityError else [])
+
+
+def test_compilers_that_do_not_work_fail_each_extension(tmp_path: Path) -> None:
+    def check(*_: object) -> None:
+        raise PreflightError("no compiler")
+
+    steps = SimpleNamespace(
+        _options=SimpleNamespace(mode=Mode.SOURCE), _environment=SimpleNamespace(cuda_version="13.0"),
+        _folder=tmp_path, _builder=SimpleNamespace(environ=lambda *_: {}, check=check), _tested=set(),
+        _report=lambda _: None,
+    )  # fmt: skip
+    for name in ("scatter", "sparse"):
+        request = SimpleNamespace(name=name, archs=("9.0",))
+        with pytest.raises(PreflightError, match="no compiler"):
+            installer._Installer._get_ready(cast(Any, steps), cast(Any, request))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import time
@@ -85,6 +86,55 @@ def fake_python(folder: Path, answer: str) -> Path:
 def test_a_python_says_what_is_installed_for_it() -> None:
     done = subprocess.run([sys.executable, "-I", ask_python], check=True, capture_output=True)
     assert json.loads(done.stdout)["distributions"]["pytest"] == pytest.__version__
+
+
+class Unusable:
+    """Raises an error whenever an attribute is asked for."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, _: str) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("parts", "archs", "devices", "problem"),
+    [
+        ({"_C": Unusable(AttributeError())}, [], ["9.0"], ""),  # PyTorch for CPUs
+        ({"_C": SimpleNamespace(_cuda_getArchFlags=lambda: None)}, [], ["9.0"], ""),
+        ({"_C": SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90 sm_120")}, ["sm_90", "sm_120"], ["9.0"], ""),
+        ({"cuda": Unusable(RuntimeError("driver too old"))}, ["sm_75"], [], "RuntimeError: driver too old"),
+        ({"version": Unusable(SystemExit("no libtorch"))}, None, None, "SystemExit: no libtorch"),
+    ],
+)
+def test_a_python_says_as_much_of_its_torch_as_works(
+    parts: dict[str, Any], archs: list[str] | None, devices: list[str] | None, problem: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    gpus = SimpleNamespace(
+        is_available=lambda: True, device_count=lambda: 1, get_device_capability=lambda _: (9, 0)
+    )
+    works: dict[str, Any] = {
+        "__version__": "2.13.0", "version": SimpleNamespace(cuda="13.0"), "cuda": gpus,
+        "_C": SimpleNamespace(_cuda_getArchFlags=lambda: "sm_75"),
+    }  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", cast(Any, SimpleNamespace(**works | parts)))
+    runpy.run_path(str(ask_python))
+    facts = json.loads(capsys.readouterr().out)
+    if archs is None:
+        assert (facts["torch"], facts["torch_problem"]) == (None, problem)
+    else:
+        expected = {"version": "2.13.0", "cuda": "13.0", "hip": None, "archs": archs, "devices": devices}
+        assert facts["torch"] == expected
+
+
+@pytest.mark.parametrize("answer", ["exit 1", "echo", "echo hello", "kill -SEGV $$", "echo 'no torch' >&2; exit 3"])
+def test_a_python_that_says_nothing_of_itself_is_refused(answer: str, tmp_path: Path) -> None:
+    python = fake_python(tmp_path, answer)
+    with pytest.raises(PreflightError, match=rf"^{python}: it does not run, or `import torch` ends it") as told:
+        look(python)
+    assert ("no torch" in answer) == told.value.message.endswith(": no torch")
 
 
 def test_an_environment_is_named_or_the_active_one(tmp_path: Path) -> None:

@@ -107,6 +107,11 @@ def test_a_redirect_to_another_scheme_is_refused(target: str) -> None:
         Client(timeouts=PATIENT).get(f"{site.url}/")
 
 
+def test_a_proxy_without_a_scheme_is_an_error_of_the_network() -> None:
+    with pytest.raises(NetworkError, match=r"^server\.example: .*proxy\.example"):
+        Client(proxy="proxy.example:3128").get("https://server.example/")
+
+
 def test_offline_sends_no_request() -> None:
     with serving({"/": b"x"}) as site:
         with pytest.raises(NetworkError, match="--offline"):

@@ -165,6 +165,9 @@ def test_failures_are_told_in_ninjas_words(tree: Path, tmp_path: Path) -> None:
         dry_run(tree, ninja="/no/ninja")
     with pytest.raises(NinjaError, match=r"empty/build\.ninja"):
         dry_run(tmp_path / "empty")
+    (tree / "build.ninja").write_text("build a.o cc a.c\n")
+    with pytest.raises(NinjaError, match=r"not a build statement: 'a\.o cc a\.c'"):
+        dry_run(tree)
 
 
 @pytest.mark.parametrize(

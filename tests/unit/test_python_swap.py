@@ -234,6 +234,7 @@ def configured(tmp_path: Path) -> CMakeCache:
         ({"CFLAGS": "-O3 -isystem /opt/env/include"}, "-O2 became -O3"),
         ({"CXXFLAGS": "-O2 -isystem /opt/env/include -g"}, "with -g"),
         ({"LDFLAGS": "-Wl,-O1"}, "-Wl,-O2 became -Wl,-O1"),
+        ({"LDFLAGS": "-Wl,-O2 -DA='"}, "with -DA='"),  # a quote that never ends
         ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE is 'Debug'"),
         ({"CMAKE_INSTALL_PREFIX": "/other"}, "/tree/torch became /other"),
         ({"CXX": "/bin/sh"}, "$CXX is /bin/sh"),
@@ -557,6 +558,19 @@ def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_
     assert {"-Cbuild.targets=list_install_components", "-Cinstall.components=none", "-Cwheel.exclude=*"} <= {
         *asked
     }
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [("{", "cannot read"), ("[]", "does not name"), ("{}", "does not name"), ('{"skbuild_path": "/"}', "has no")],
+)
+def test_a_back_end_that_would_configure_from_scratch_is_not_called(
+    state: str, complaint: str, tmp_path: Path
+) -> None:
+    assert skbuild_backend.claim(tmp_path, "/python", "") == {}, "not one of scikit-build-core's trees"
+    (tmp_path / skbuild_backend.INFO).write_text(state)
+    with pytest.raises(skbuild_backend.SkbuildError, match=complaint):
+        skbuild_backend.claim(tmp_path, "/python", "")
 
 
 def test_a_failed_configuration_leaves_its_whole_log(skbuild_tree: Tree, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from gpu_tools.file_lists import correct_list
 from gpu_tools.sizes import installed
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import NO_PACKAGE, Package, Sizes
-from groundwork.errors import UsageError
+from groundwork.errors import IntegrityError, UsageError
 
 
 def truth(folder: Path) -> int:
@@ -132,6 +132,18 @@ def test_files_that_cannot_be_read_are_a_remark(venv: Path, monkeypatch: pytest.
     sizes = measure(venv)
     assert sizes.installed == truth(venv)
     assert any("unreadable files: [Errno 5]" in remark for remark in sizes.remarks)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("odd"), IntegrityError("odd")])
+def test_a_file_list_that_cannot_be_read_is_a_remark_or_an_error(
+    error: Exception, venv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "read_list", Mock(side_effect=error))
+    remarks: list[str] = []
+    assert scan(venv, name="venv", remarks=remarks).lists == ()
+    assert set(remarks) == {f"not read: {error}"}
+    with pytest.raises(type(error)):
+        scan(venv, name="venv")
 
 
 def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:

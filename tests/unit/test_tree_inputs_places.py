@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
-from tree_inputs import compare, generators, search, snapshot
+from tree_inputs import compare, generators, search, shadowing, snapshot
 from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
 from tree_inputs.record import Source
 from tree_inputs.search import name_folders
-from tree_inputs.shadowing import Shadows
+from tree_inputs.shadowing import Shadows, find_probes
 from tree_inputs.toolchain import find_toolchain
 from tree_inputs.tree import LINK
 
@@ -246,3 +246,16 @@ def test_a_file_has_the_content_that_it_had_during_the_whole_compile(
     started = SimpleNamespace(date=date, record=SimpleNamespace(content=lambda _: before))
     contents = SimpleNamespace(of=lambda _: now or ABSENT)
     assert snapshot._unchanged(str(path), cast(Any, started), cast(Any, contents)) == expected
+
+
+def test_a_header_that_cannot_be_read_asks_for_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build's compilers tell whether they can read it."""
+    headers = [str(write(tmp_path / name, f"#if __has_include(<{name}>)\n")) for name in ("a.h", "b.h")]
+
+    def refuse(path: str, *mode: str) -> Any:
+        if path == headers[0]:
+            raise PermissionError(13, "Permission denied", path)
+        return open(path, *mode)
+
+    monkeypatch.setattr(shadowing, "open", refuse, raising=False)
+    assert find_probes(headers) == {headers[1]: ("b.h",)}

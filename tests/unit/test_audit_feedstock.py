@@ -160,7 +160,7 @@ def test_upstream_and_ref_stand_in_for_a_recipe(tmp_path: Path) -> None:
         target(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["[1]", "a: *nothing", "\x00"])
+@pytest.mark.parametrize("text", ["[1]", "a: *nothing", "\x00", "[" * 500])
 def test_a_broken_config_is_a_sentence(text: str, tmp_path: Path) -> None:
     root = make(tmp_path, META)
     (root / ".ci_support" / "linux_64_.yaml").write_text(text, encoding="utf-8")

@@ -294,6 +294,12 @@ def test_only_releases_of_the_known_repositories_are_known(
     assert targets.is_known(cast(Any, asked)) is known
 
 
+def test_a_repository_without_configs_has_nothing_to_audit(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"^{tmp_path}: no configs") as told:
+        targets.target(targets.packages()[0], [], tmp_path)
+    assert told.value.remedy == "run: scripts/megabuild configs --write"
+
+
 @pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
 def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_read(
     failing: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -181,6 +181,17 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
     assert os.listdir(build_dir) == ["CMakeCache.txt"]
 
 
+def test_the_whole_content_is_on_the_disk_before_it_replaces_the_former(
+    build_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut, an empty cache would be configured from scratch."""
+    path = build_dir / "CMakeCache.txt"
+    synced: list[tuple[int, str]] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file).st_size, path.read_text())))
+    atomic_file.write_atomically(path, b"half")
+    assert (synced, path.read_text()) == ([(4, SMALL)], "half")
+
+
 def test_the_command_line_sets_all_or_nothing(build_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["set", str(build_dir), "ALPHA=three", "SWITCH:BOOL=OFF"]) == 0
     assert main(["get", str(build_dir), "ALPHA", "SWITCH"]) == 0

@@ -146,6 +146,17 @@ def test_a_link_to_a_folder_is_removed_and_not_followed(out: Path, elsewhere: Pa
     channel_folder.write_index(out, "linux-64")
 
 
+@pytest.mark.parametrize("name", ["linux-64"])
+def test_a_channel_with_a_link_in_the_place_of_a_folder_is_not_indexed(
+    name: str, out: Path, elsewhere: Path
+) -> None:
+    """A build may have made it since the healing."""
+    shutil.rmtree(out / name, ignore_errors=True)
+    (out / name).symlink_to(elsewhere / "linux-64")
+    with pytest.raises(IntegrityError, match="is a symbolic link"):
+        channel_folder.write_index(out, "linux-64")
+
+
 @pytest.mark.parametrize("name", ["x-1-0.conda", "repodata.json", ".tmp-x", ".removed-1"])
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_a_link_or_a_pipe_among_packages_is_removed(out: Path, elsewhere: Path, name: str, kind: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
+import check_staged
 from cmake_python_swap import cmake_regenerate, ninja_dry_run, python_facts, skbuild_backend
 from conda_wheels import tools
 from gpu_tools.slim.check import Check
@@ -43,7 +45,8 @@ class Failed(Exception):
 
 
 ERRORS = (Failed, MegabuildError, ninja_dry_run.NinjaError, cmake_regenerate.RegenerateError,
-          python_facts.InterpreterError, skbuild_backend.SkbuildError)  # fmt: skip
+          python_facts.InterpreterError, skbuild_backend.SkbuildError, subprocess.CalledProcessError, PermissionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -193,10 +196,15 @@ def byte_code(world: World) -> None:
     _compile_modules(package, Path(world.program()), world.folder)
 
 
+def readelf(world: World) -> None:
+    world.patch.setenv("READELF", world.program("Shared library: [libc.so.6]"))
+    check_staged.needed(world.folder)
+
+
 CALLERS: tuple[Callable[[World], None], ...] = (
     provider, guarded_provider, uv, auditwheel, git, clone, slim, compiler, pip, import_of_an_extension,
     python_of_the_swap, ninja, ninja_of_a_tree, cmake, pytest_of_upstream, environment_of_the_program, byte_code,
-    scikit_build, scikit_build_with_a_log, python_of_generators,
+    scikit_build, scikit_build_with_a_log, python_of_generators, readelf,
 )  # fmt: skip
 
 
@@ -222,6 +230,7 @@ BY_PATH = (
     cmake,
     byte_code,
     python_of_generators,
+    readelf,
 )
 
 

@@ -138,6 +138,23 @@ def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> No
         assert list(target.parent.iterdir()) == [target]
 
 
+def test_a_link_is_replaced_in_one_step_and_named_if_it_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems have no links."""
+    link = tmp_path / "latest"
+    for target in ("one", "two"):
+        files.replace_link(link, target)
+        assert (os.readlink(link), list(tmp_path.iterdir())) == (target, [link])
+
+    def refuse(path: Path, _: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    with pytest.raises(PermissionError, match=rf"Operation not permitted: '{link}'"):
+        files.replace_link(link, "three")
+
+
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"[1]", b'{"a": "\xff"}', b'{"a": ' + b"[" * 100_000],

@@ -284,6 +284,19 @@ def test_an_extension_compiled_here_must_have_code_for_each_requested_gpu(
     )
 
 
+def test_an_extension_without_a_verdict_is_said_to_be_unverified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import that follows decides."""
+
+    def refuse(*_: object) -> str:
+        raise UsageError("/e: no torch")
+
+    monkeypatch.setattr(installer, "find_fault", refuse)
+    request = ended("pyg_lib")
+    steps = SimpleNamespace(_requirements=lambda _: None)
+    assert installer._Installer._fault(cast(Any, steps), Path("/e"), request) == ""
+    assert request.notes == ["not verified: /e: no torch"]
+
+
 def test_an_extension_is_compiled_for_the_gpus_that_it_supports() -> None:
     request = ended("pyg_lib")
     options = SimpleNamespace(archs=("5.0", "9.0"), mode=Mode.AUTO)

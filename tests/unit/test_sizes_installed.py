@@ -226,3 +226,15 @@ def test_only_a_base_environment_leaves_out_other_environments_and_the_cache(
     files = {path for path in contents._walk(tmp_path, print) if (tmp_path / path).is_file()}
     names = {Path(path).relative_to(tmp_path).as_posix() for path in files}
     assert names == ({"lib/pkgs/c", "conda-meta/d"} if is_base else {"pkgs/a", "envs/b", "lib/pkgs/c"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{cut off", "[" * 100_000, '{"files": 3}', '{"paths_data": {"paths": [{}]}}', '{"paths_data": {"paths": [1]}}',
+     '{"paths_data": {"paths": 3}}', '{"paths_data": [1]}'],
+    ids=lambda text: text[:40],
+)  # fmt: skip
+def test_a_malformed_list_of_a_conda_package_is_named(text: str, tmp_path: Path) -> None:
+    record = write(tmp_path / "conda-meta" / "pk-1-0.json", text)
+    with pytest.raises(IntegrityError, match=rf"^{record}: malformed file list"):
+        correct_list(record, "conda-meta/pk-1-0.json", {"a"}, {"b": record})

@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ from gpu_library import (
 from cuda_code import cuda_archs
 from cuda_code.elf_file import opened
 from gpu_tools.slim.gpu_code import _find_fatbins
+from gpu_tools.slim.layout import RangeChange, lay_out
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
-from gpu_tools.slim.tables import read
+from gpu_tools.slim.tables import NotUnderstood, read
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 
@@ -312,6 +314,17 @@ def test_sections_that_share_bytes_are_left_alone(tmp_path: Path) -> None:
     library.write_bytes(data)
     done, _ = slimmed(library, "sm_120")
     assert "two uses" in done.trouble
+
+
+def test_ranges_that_overlap_are_refused(tmp_path: Path) -> None:
+    """One of them would overwrite bytes of the other one."""
+    with opened(build(tmp_path, USUAL)) as library:
+        code = library.sections[".nv_fatbin"]
+        middle = code.offset + len(USUAL[0])
+        for end in (middle, middle + 1):
+            changes = [RangeChange(start=code.offset, end=end), RangeChange(start=middle, end=code.offset + code.size)]
+            with pytest.raises(NotUnderstood, match="overlap") if end > middle else nullcontext():
+                lay_out(read(library), changes, frozenset(), len(library.data))
 
 
 def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:

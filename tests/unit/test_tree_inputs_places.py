@@ -20,7 +20,7 @@ from tree_inputs.record import Source
 from tree_inputs.search import name_folders
 from tree_inputs.shadowing import Shadows, find_probes
 from tree_inputs.toolchain import find_toolchain
-from tree_inputs.tree import LINK
+from tree_inputs.tree import LINK, Tree
 
 #: Places of a prefix in which a new name may change the result of CMake's searches.
 SEARCHED = (
@@ -259,3 +259,24 @@ def test_a_header_that_cannot_be_read_asks_for_no_other(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(shadowing, "open", refuse, raising=False)
     assert find_probes(headers) == {headers[1]: ("b.h",)}
+
+
+@pytest.mark.parametrize("script", ["import yaml", "import (", "import yaml\0"])
+def test_a_generator_that_cannot_be_parsed_may_import_any_module(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("site/yaml.py", "site/idna.py", "lib/python3/os.py", "bin/python3"):
+        write(tmp_path / name)
+    write(tmp_path / "tree/generate.py", script)
+    library = str(tmp_path / "lib/python3")
+    monkeypatch.setattr(generators, "_ask", lambda _: [library, library, str(tmp_path / "site")])
+    monkeypatch.setattr(generators, "libraries_of", lambda _: [])
+    tree = Tree(
+        build=str(tmp_path / "tree/build"), root=str(tmp_path / "tree"), cache={}, graph=cast(Any, None)
+    )
+    python = str(tmp_path / "bin/python3")
+    digests = []
+    for text in ("", "changed"):
+        write(tmp_path / "site/idna.py", f"# {text}")
+        digests.append(generators.digest(tree, python, [[python, "../generate.py"]], Contents()))
+    assert (digests[0] == digests[1]) == (script == "import yaml")

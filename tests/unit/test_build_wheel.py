@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -65,10 +66,20 @@ def test_a_module_that_does_not_compile_fails_the_wheel(
 
 @pytest.mark.parametrize(
     ("ninja", "found"),
-    [(None, "none"), ("exit 1", ""), ("echo 1.12.1", "1.12.1"), ("echo 1.13.0.git", None), ("echo 2.0", None)],
+    [
+        (None, "none"),
+        ("exit 1", ""),
+        ("echo 1.12.1", "1.12.1"),
+        ("echo 1.13.0.git", None),
+        ("echo 2.0", None),
+    ],
 )
 def test_a_ninja_that_uses_no_jobserver_ends_the_build(
-    ninja: str | None, found: str | None, build_wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ninja: str | None,
+    found: str | None,
+    build_wheel: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     if ninja is not None:
@@ -79,3 +90,50 @@ def test_a_ninja_that_uses_no_jobserver_ends_the_build(
         with pytest.raises(SystemExit) as ended:
             build_wheel._check_ninja()
         assert ended.value.code == f"error: build_wheel.py needs ninja >= 1.13 on PATH, found: {found}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "jobs"),
+    [({"MAX_JOBS": "3", "CPU_COUNT": "2"}, 3), ({"CPU_COUNT": "2"}, 2), ({"MAX_JOBS": "0", "CPU_COUNT": "2"}, 2),
+     ({"MAX_JOBS": "all"}, 5), ({}, 5)],
+)  # fmt: skip
+def test_a_build_has_the_jobs_of_its_variables(
+    variables: dict[str, str], jobs: int, build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    for name in ("MAX_JOBS", "CPU_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert build_wheel._jobs() == jobs
+
+
+@pytest.mark.parametrize("of_conda", [True, False])
+def test_a_compiler_gets_the_flags_of_the_build_not_those_of_its_python(
+    of_conda: bool, build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """conda's CXXFLAGS contradict PyTorch's own."""
+    monkeypatch.delenv("CONDA_BUILD", raising=False)
+    if of_conda:
+        monkeypatch.setenv("CONDA_BUILD", "1")
+    for name, value in {"CFLAGS": "-O2 -g", "CXXFLAGS": "-std=c++14", "CPPFLAGS": "-I'/a b'"}.items():
+        monkeypatch.setenv(name, value)
+    made: dict[str, list[str]] = {}
+    compiler = SimpleNamespace(compiler_so=["gcc", "-fno-of-python"], set_executable=made.__setitem__)
+    build_wheel._constant_flags(compiler)
+    own = ["-O2", "-g"] if of_conda else ["-O2", "-g", "-std=c++14"]
+    assert made == {"compiler_so": ["gcc", "-fPIC", "-DNDEBUG", *own, "-I/a b"]}
+
+
+def test_a_build_joins_the_jobserver_of_its_variables_or_makes_one(
+    build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAKEFLAGS", " -j")
+    monkeypatch.setattr(build_wheel, "_jobs", lambda: 3)
+    with build_wheel._jobserver() as made:
+        assert os.environ["MAKEFLAGS"] == made.makeflags
+        assert [made.take() for _ in range(3)] == [b"+", b"+", b""]
+        with build_wheel._jobserver() as joined:
+            assert joined.path == made.path
+        assert made.path.exists(), "others use it"
+    assert not made.path.exists()

@@ -134,6 +134,9 @@ def test_added_entries_go_to_their_section_and_can_be_removed_again() -> None:
     assert "first line of help" not in str(cache)
     with pytest.raises(CacheError, match="ALPHA"):
         cache.remove("ALPHA")
+    for type in ("", "TEXT", "STRING=x\nB:STRING"):
+        with pytest.raises(CacheError, match="not a type"):
+            cache.add("NEW", "1", type)
     for name in ("", 'a"b', "a\nB"):
         with pytest.raises(CacheError, match="not a valid name"):
             cache.add(name, "1", "STRING")

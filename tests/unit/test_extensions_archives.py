@@ -85,9 +85,16 @@ def test_an_archive_that_an_index_lists_but_does_not_have_comes_from_the_next_on
 
 def test_sources_that_no_index_has_can_be_passed_in_a_folder(index: Path, tmp_path: Path) -> None:
     (index / "torch-scatter" / "index.html").write_text("")
-    with pytest.raises(ProviderError, match=r"^torch_scatter 2\.1\.2: no sources: torch-scatter: not found") as told:
+    with pytest.raises(
+        ProviderError, match=r"^torch_scatter 2\.1\.2: no sources: torch-scatter: not found"
+    ) as told:
         unpack_sources(
-            find("torch_scatter"), RELEASE, tmp_path, folder=None, cache=tmp_path / "cache", indexes=where(index)
+            find("torch_scatter"),
+            RELEASE,
+            tmp_path,
+            folder=None,
+            cache=tmp_path / "cache",
+            indexes=where(index),
         )
     assert told.value.remedy.endswith("or pass a folder with the archive: --pyg-sources DIR")
 
@@ -97,7 +104,11 @@ def test_an_archive_without_a_setup_script_is_refused(tmp_path: Path) -> None:
         archive.addfile(tarfile.TarInfo("torch_scatter-2.1.2/csrc/a.cpp"))
     with pytest.raises(IntegrityError, match=rf"{RELEASE.archive}: no setup\.py"):
         unpack_sources(
-            find("torch_scatter"), replace(RELEASE, sha256=""), tmp_path / "work", folder=tmp_path, cache=tmp_path
+            find("torch_scatter"),
+            replace(RELEASE, sha256=""),
+            tmp_path / "work",
+            folder=tmp_path,
+            cache=tmp_path,
         )
 
 

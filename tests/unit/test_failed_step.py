@@ -64,7 +64,13 @@ def test_the_exit_code_is_the_one_that_the_program_reported(lines: list[str], co
 
 def test_json_that_is_no_list_of_errors_is_an_ordinary_line() -> None:
     """Of another program, or nested deeper than Python can read."""
-    for line in ('[{"kind": 1}]', '[{"kind": "err', '{"version": "2.1.0", "runs"', '{"version": "2.1.0", "runs": 3}', '[{"kind": ' + "[" * 100_000):
+    for line in (
+        '[{"kind": 1}]',
+        '[{"kind": "err',
+        '{"version": "2.1.0", "runs"',
+        '{"version": "2.1.0", "runs": 3}',
+        '[{"kind": ' + "[" * 100_000,
+    ):
         assert [*_diagnostics(line)] == [line]
 
 

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import pytest
 from calling import call
-from small_files import program
+from small_files import program, write
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
@@ -35,11 +35,11 @@ from groundwork.errors import (
 from groundwork.jobs import Jobs
 from megabuild.configs.config import load
 from pyg_extensions.find_wheel import Choice, WheelRequirements
-from pyg_extensions.install import installer, user_environment
+from pyg_extensions.install import compile_wheel, installer, toolchain, user_environment
 from pyg_extensions.install.compile_wheel import Builder
 from pyg_extensions.install.install_report import environment_lines, install_result
 from pyg_extensions.install.installation import Installation, InstallOptions, Mode, Origin, parse_requests
-from pyg_extensions.install.toolchain import check_cuda
+from pyg_extensions.install.toolchain import check_cuda, check_python_headers, cuda_home
 from pyg_extensions.install.user_environment import (
     UserEnvironment,
     check_installed,
@@ -103,7 +103,12 @@ class Unusable:
     [
         ({"_C": Unusable(AttributeError())}, [], ["9.0"], ""),  # PyTorch for CPUs
         ({"_C": SimpleNamespace(_cuda_getArchFlags=lambda: None)}, [], ["9.0"], ""),
-        ({"_C": SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90 sm_120")}, ["sm_90", "sm_120"], ["9.0"], ""),
+        (
+            {"_C": SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90 sm_120")},
+            ["sm_90", "sm_120"],
+            ["9.0"],
+            "",
+        ),
         ({"cuda": Unusable(RuntimeError("driver too old"))}, ["sm_75"], [], "RuntimeError: driver too old"),
         ({"version": Unusable(SystemExit("no libtorch"))}, None, None, "SystemExit: no libtorch"),
     ],
@@ -129,10 +134,14 @@ def test_a_python_says_as_much_of_its_torch_as_works(
         assert facts["torch"] == expected
 
 
-@pytest.mark.parametrize("answer", ["exit 1", "echo", "echo hello", "kill -SEGV $$", "echo 'no torch' >&2; exit 3"])
+@pytest.mark.parametrize(
+    "answer", ["exit 1", "echo", "echo hello", "kill -SEGV $$", "echo 'no torch' >&2; exit 3"]
+)
 def test_a_python_that_says_nothing_of_itself_is_refused(answer: str, tmp_path: Path) -> None:
     python = fake_python(tmp_path, answer)
-    with pytest.raises(PreflightError, match=rf"^{python}: it does not run, or `import torch` ends it") as told:
+    with pytest.raises(
+        PreflightError, match=rf"^{python}: it does not run, or `import torch` ends it"
+    ) as told:
         look(python)
     assert ("no torch" in answer) == told.value.message.endswith(": no torch")
 
@@ -402,6 +411,145 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
         assert "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES" not in made
     assert made["CCACHE_BASEDIR"] == str(Path(made["BUILD_ENV_LINK"]).parent)
     assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
+
+
+@pytest.mark.parametrize("own", [{}, {"CXX": "clang++"}, {"CC": "clang"}], ids=str)
+def test_a_build_for_cuda_has_the_toolkit_its_archs_and_a_compiler_that_nvcc_accepts(
+    own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = program(tmp_path / "cuda/bin/nvcc", "exit 0").parents[1]
+    write(home / "lib/libcudart.so.13")
+    monkeypatch.setattr(compile_wheel, "read_newest_gcc", lambda folder: 13 * (folder == home / "include"))
+    monkeypatch.setattr(compile_wheel, "find_gcc_suffix", lambda newest, *_, **__: f"-{newest}")
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"CUDA_HOME": str(home), "LIBRARY_PATH": "/own/lib", **own}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "one").mkdir()
+    made = builder(environment(), tmp_path).environ(tmp_path / "one", ("9.0", "12.0+PTX"))
+    assert [made[name] for name in ("FORCE_CUDA", "FORCE_ONLY_CUDA", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")] == [
+        "1", "1", str(home), "9.0;12.0+PTX",
+    ]  # fmt: skip
+    assert made["PATH"].startswith(f"{home}/bin:")
+    assert f":{tmp_path}/tools/bin:/e/bin:" in made["PATH"]
+    links, _, others = made["LIBRARY_PATH"].partition(os.pathsep)
+    assert ((Path(links) / "libcudart.so").resolve(), others) == (home / "lib/libcudart.so.13", "/own/lib")
+    compilers = {name: made[name] for name in ("CC", "CXX") if name in made}
+    assert compilers == (own or {"CC": "gcc-13", "CXX": "g++-13"})
+
+
+@pytest.mark.parametrize("fails", ["check_cpp", "check_python_headers", "check_cuda", ""])
+@pytest.mark.parametrize("cuda", ["13.0", None])
+def test_each_compiler_and_header_of_a_build_is_tried(
+    fails: str, cuda: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trying(name: str) -> Callable[..., None]:
+        def check(*_: object) -> None:
+            if name == fails:
+                raise PreflightError(name)
+
+        return check
+
+    for name in ("check_cpp", "check_python_headers", "check_cuda"):
+        monkeypatch.setattr(compile_wheel, name, trying(name))
+    is_refused = fails != "" and (cuda is not None or fails != "check_cuda")
+    with pytest.raises(PreflightError, match=fails) if is_refused else nullcontext():
+        builder(environment(cuda_version=cuda), tmp_path).check({"CUDA_HOME": "/cuda"}, ("9.0",))
+
+
+@pytest.mark.parametrize(
+    "found", ["CUDA_HOME", "CUDA_PATH", "site", "prefix", "PATH", "usual-13.0", "usual", ""]
+)
+def test_the_cuda_toolkit_is_named_or_in_the_environment_or_a_usual_place(found: str, tmp_path: Path) -> None:
+    homes = {
+        "CUDA_HOME": "named", "CUDA_PATH": "path", "site": "site/nvidia/cu13", "prefix": "prefix", "PATH": "of-path",
+        "usual-13.0": "usual-13.0", "usual": "usual",
+    }  # fmt: skip
+    after = [*homes][[*homes].index(found) :] if found else []
+    for place in after:
+        program(tmp_path / homes[place] / "bin/nvcc", "exit 0")
+    environ = {name: str(tmp_path / homes[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in after}
+    environ["PATH"] = f"{tmp_path}/of-path/bin"
+    user = environment(site=tmp_path / "site", prefix=tmp_path / "prefix")
+    if found:
+        assert cuda_home(user, environ, tmp_path / "usual") == tmp_path / homes[found]
+    else:
+        with pytest.raises(PreflightError, match="nvcc not found"):
+            cuda_home(user, environ, tmp_path / "usual")
+
+
+def test_a_cuda_toolkit_that_is_named_and_has_no_nvcc_is_a_mistake(tmp_path: Path) -> None:
+    program(tmp_path / "usual/bin/nvcc", "exit 0")
+    with pytest.raises(PreflightError, match=f"^CUDA_PATH={tmp_path}: no bin/nvcc") as told:
+        cuda_home(environment(), {"CUDA_PATH": str(tmp_path)}, tmp_path / "usual")
+    assert told.value.remedy == "correct or unset CUDA_PATH"
+
+
+@pytest.mark.parametrize(
+    ("script", "home"),
+    [("echo '#$ TOP=/real/cuda' >&2", "/real/cuda"), ("echo no plan", ""), ("exit 1", "")],
+)  # fmt: skip
+def test_an_nvcc_that_is_a_script_says_where_its_toolkit_is(script: str, home: str, tmp_path: Path) -> None:
+    nvcc = program(tmp_path / "usr/bin/nvcc", f'[ "$1" = --dryrun ] || exit 1; {script}')
+    assert toolchain._home_of(str(nvcc)) == Path(home or tmp_path / "usr")
+    write(tmp_path / "usr/include/cuda_runtime.h")
+    assert toolchain._home_of(str(nvcc)) == tmp_path / "usr"
+
+
+@pytest.mark.parametrize("base", ["/usr", "/opt"])
+def test_missing_headers_of_python_are_named_with_what_installs_them(base: str, tmp_path: Path) -> None:
+    script = (
+        'for out; do :; done; case "$*" in *-I/e/include*-I/e/more*) printf \'\\177ELF\' >"$out"; exit;; esac'
+    )
+    said = 'echo "trial.cpp:1:10: fatal error: Python.h: No such file or directory" >&2; exit 1'
+    cxx = program(tmp_path / "c++", f"{script}; {said}")
+    environ = {"CXX": str(cxx), "CFLAGS": "-I/e/include", "PATH": os.environ["PATH"]}
+    user = environment(base_prefix=Path(base), python="3.77", include=())
+    with pytest.raises(PreflightError, match=r"3\.77 of /e has no headers: Python\.h: No such file") as told:
+        check_python_headers(user, environ, tmp_path)
+    assert ("python3.77-dev" in told.value.remedy) == (base == "/usr")
+    assert ("CPPFLAGS" in told.value.remedy) == (base == "/opt")
+    check_python_headers(user, {**environ, "CPPFLAGS": "-I/e/more"}, tmp_path)
+    check_python_headers(environment(include=(Path("/e/more"),)), environ, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("origin", "fault", "is_kept"),
+    [(Origin.KEPT, "", True), (Origin.KEPT, "does not fit", False), (Origin.PREBUILT, "does not fit", True)],
+)
+def test_only_a_wheel_compiled_here_is_deleted_if_it_is_faulty(
+    origin: Origin, fault: str, is_kept: bool, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path / "kept", "pyg_lib-0.7.0-py3-none-any.whl", {"pyg_lib/a.so": b""})
+    steps = SimpleNamespace(_fault=lambda *_: fault)
+    request = ended("pyg_lib", origin=origin, wheel=wheel)
+    installer._Installer._discard_if_damaged(cast(Any, steps), request)
+    assert wheel.exists() is is_kept
+    wheel.parent.mkdir(exist_ok=True)
+    wheel.write_bytes(b"PK half")
+    steps._fault = lambda *_: ""
+    installer._Installer._discard_if_damaged(cast(Any, steps), request)
+    assert wheel.exists() is (origin is not Origin.KEPT)
+
+
+@pytest.mark.parametrize(
+    ("imported", "problem", "is_replaced"), [(True, "x", False), (False, "", False), (False, "x", True)]
+)
+def test_an_installed_extension_is_replaced_if_another_one_that_it_imports_was(
+    imported: bool, problem: str, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installer, "find_import_fault", lambda *_: problem)
+    noted: list[str] = []
+    installed: list[Path] = []
+    steps = SimpleNamespace(
+        _environment=None, _note_fault_of_installed=lambda _, text: noted.append(text),
+        _choose=lambda request: setattr(request, "wheel", Path("a.whl")),
+        _install=lambda _, wheel: installed.append(wheel),
+    )  # fmt: skip
+    installer._Installer.finish(
+        cast(Any, steps), ended("pyg_lib", origin=Origin.INSTALLED, imported=imported)
+    )
+    assert (noted, installed) == (["x"], [Path("a.whl")]) if is_replaced else ([], [])
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,8 @@ def configured(tmp_path: Path) -> CMakeCache:
         ({"CMAKE_BUILD_TYPE": "Debug"}, "$CMAKE_BUILD_TYPE is 'Debug'"),
         ({"CMAKE_INSTALL_PREFIX": "/other"}, "/tree/torch became /other"),
         ({"CXX": "/bin/sh"}, "$CXX is /bin/sh"),
+        ({"CMAKE_CXX_COMPILER": "env"}, None),
+        ({"CMAKE_CXX_COMPILER": "/bin/sh"}, "$CMAKE_CXX_COMPILER is /bin/sh"),
     ],
 )
 def test_an_environment_that_would_compile_differently_disagrees(
@@ -562,7 +564,12 @@ def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_
 
 @pytest.mark.parametrize(
     ("state", "complaint"),
-    [("{", "cannot read"), ("[]", "does not name"), ("{}", "does not name"), ('{"skbuild_path": "/"}', "has no")],
+    [
+        ("{", "cannot read"),
+        ("[]", "does not name"),
+        ("{}", "does not name"),
+        ('{"skbuild_path": "/"}', "has no"),
+    ],
 )
 def test_a_back_end_that_would_configure_from_scratch_is_not_called(
     state: str, complaint: str, tmp_path: Path

@@ -134,7 +134,9 @@ def test_files_that_cannot_be_read_are_a_remark(venv: Path, monkeypatch: pytest.
     assert any("unreadable files: [Errno 5]" in remark for remark in sizes.remarks)
 
 
-@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("odd"), IntegrityError("odd")])
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), ValueError("odd"), IntegrityError("odd")]
+)
 def test_a_file_list_that_cannot_be_read_is_a_remark_or_an_error(
     error: Exception, venv: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

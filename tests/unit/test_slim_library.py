@@ -322,7 +322,10 @@ def test_ranges_that_overlap_are_refused(tmp_path: Path) -> None:
         code = library.sections[".nv_fatbin"]
         middle = code.offset + len(USUAL[0])
         for end in (middle, middle + 1):
-            changes = [RangeChange(start=code.offset, end=end), RangeChange(start=middle, end=code.offset + code.size)]
+            changes = [
+                RangeChange(start=code.offset, end=end),
+                RangeChange(start=middle, end=code.offset + code.size),
+            ]
             with pytest.raises(NotUnderstood, match="overlap") if end > middle else nullcontext():
                 lay_out(read(library), changes, frozenset(), len(library.data))
 

@@ -242,3 +242,13 @@ def test_a_generated_file_keeps_its_date_while_its_content_is_the_same(
     assert os.listdir(tmp_path) == ["made.h"]
     (tmp_path / "made.h").unlink()
     assert sync_tree.generate(output, ["touch", str(output)])
+
+
+def test_a_replaced_file_is_newer_than_all_objects_also_where_dates_are_coarse(tmp_path: Path) -> None:
+    """Else ninja would keep objects of the former content."""
+    old, new = write(tmp_path / "tree/a.cpp", "old"), write(tmp_path / "a.cpp", "new")
+    os.utime(new, (1, 1))
+    newest = time.time_ns() + 30_000_000
+    sync_tree._replace(old, new, tmp_path / "tree", newest)
+    assert old.read_text() == "new"
+    assert old.stat().st_mtime_ns > newest

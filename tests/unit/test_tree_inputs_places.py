@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +14,7 @@ from typing import Any, cast
 import pytest
 from small_files import program, write
 
-from tree_inputs import compare, generators, search, shadowing, snapshot
+from tree_inputs import compare, generators, inputs, record, search, shadowing, snapshot
 from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
@@ -248,7 +250,9 @@ def test_a_file_has_the_content_that_it_had_during_the_whole_compile(
     assert snapshot._unchanged(str(path), cast(Any, started), cast(Any, contents)) == expected
 
 
-def test_a_header_that_cannot_be_read_asks_for_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_that_cannot_be_read_asks_for_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The build's compilers tell whether they can read it."""
     headers = [str(write(tmp_path / name, f"#if __has_include(<{name}>)\n")) for name in ("a.h", "b.h")]
 
@@ -280,3 +284,109 @@ def test_a_generator_that_cannot_be_parsed_may_import_any_module(
         write(tmp_path / "site/idna.py", f"# {text}")
         digests.append(generators.digest(tree, python, [[python, "../generate.py"]], Contents()))
     assert (digests[0] == digests[1]) == (script == "import yaml")
+
+
+def test_all_that_nvcc_starts_and_reads_counts_for_its_objects(tmp_path: Path) -> None:
+    """Also the host compiler that CMake chose, with its own parts."""
+    of_cuda = {"bin/nvcc.profile", "bin/ptxas", "bin/cudafe++", "nvvm/cicc", "nvvm/libdevice.10.bc"}
+    for name in (*of_cuda, "host/cc1plus", "bin/rm", "bin/notes.txt"):
+        program(tmp_path / name, "exit 0")
+    program(tmp_path / "host/g++", f"echo 'programs: ={tmp_path}/host'")
+    plan = f"""#$ _HERE_={tmp_path}/bin
+#$ NVVMIR_LIBRARY_DIR={tmp_path}/nvvm
+#$ CICC_PATH={tmp_path}/nvvm
+#$ PATH=$_HERE_:{tmp_path}/bin:{os.environ["PATH"]}
+#$ cudafe++ --c++17 notes.txt
+#$ "$CICC_PATH/cicc" -arch compute_90
+#$ ptxas -arch=sm_90
+#$ no-such-program x
+#$ rm notes.txt
+{tmp_path}/bin/notes.txt: a note of another program
+"""
+    write(tmp_path / "plan", plan)
+    host = '[ "$6" = -ccbin ] && echo "#\\$ \\"$7\\" -E"'
+    nvcc = program(
+        tmp_path / "bin/nvcc", f'[ "$1" = --dryrun ] || exit 1; cat "{tmp_path}/plan" >&2; {host} >&2'
+    )
+    settings = f'set(CMAKE_CUDA_COMPILER "{nvcc}")\nset(CMAKE_CUDA_HOST_COMPILER "{tmp_path}/host/g++")\n'
+    write(tmp_path / "build/CMakeFiles/4.0/CMakeCUDACompiler.cmake", settings)
+    found = find_toolchain(cast(Any, SimpleNamespace(build=str(tmp_path / "build")))).programs["CUDA"]
+    own = {
+        os.path.relpath(path, tmp_path)
+        for path in found
+        if path.startswith(str(tmp_path)) and os.path.exists(path)
+    }
+    assert own == {*of_cuda, "bin/nvcc", "host/g++", "host/cc1plus"}
+
+
+@pytest.mark.parametrize("text", ["command", "LAUNCHER"])
+def test_a_launcher_of_the_recipe_counts_for_the_objects_that_it_compiles(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = Path(inputs.__file__).resolve().parents[1] / "compile_at_O0.sh"
+    words = f"{launcher} c++ -c in.cpp {launcher.with_name('no-launcher')}"
+    edges = [
+        SimpleNamespace(
+            rule="one", variables={"LAUNCHER": words} if text == "LAUNCHER" else {}, language="CXX"
+        ),
+        SimpleNamespace(rule="two", variables={}, language="C"),
+        SimpleNamespace(rule="one", variables={}, language=""),
+    ]
+    rules = {"one": {"command": words if text == "command" else "$LAUNCHER c++"}}
+    tree = SimpleNamespace(
+        statements=edges, language=lambda edge: edge.language, graph=SimpleNamespace(rules=rules)
+    )
+    monkeypatch.setattr(inputs, "find_toolchain", lambda _: SimpleNamespace(programs={"CXX": ("/c++",)}))
+    assert Inputs.of(cast(Any, tree)).languages == {"CXX": ("/c++", str(launcher)), "C": ()}
+
+
+def replaced(document: Any, *, by: object) -> Iterator[Any]:
+    """Yield a document as often as it has values, with another one of them replaced each time."""
+    yield by
+    parts: list[tuple[Any, Any]] = []
+    if isinstance(document, dict):
+        parts = [*document.items()]
+    elif isinstance(document, list):
+        parts = [*enumerate(document)]
+    for key, value in parts:
+        for other in replaced(value, by=by):
+            changed = copy.copy(document)
+            changed[key] = other
+            yield changed
+
+
+def test_a_record_with_a_value_of_another_type_is_damaged(tmp_path: Path) -> None:
+    checks = record.Checks(
+        languages={"CXX": ("/c++",)}, generators={"/python": "1"}, include_folders=("/include",),
+        aliases={"/a": "/b"}, harmless=("/h",), probes={"/p": ("q",)}, ages={"a.o": 1}, follows="f",
+    )  # fmt: skip
+    package = record.Package(
+        source=Source.HOST, name="zlib", role=record.Role.OBJECTS, objects={record.Kind.CORE: 1}, links=2
+    )
+    made = record.Record(
+        files={"/f": "1"},
+        folders={"/d": "2"},
+        checks=checks,
+        packages=(package,),
+        objects={record.Kind.CORE: 3},
+    )
+    record.write(tmp_path / "record", made)
+    found = record.read(tmp_path / "record")
+    assert found is not None
+    assert found.record == made
+    for document in replaced(json.loads((tmp_path / "record").read_text()), by=None):
+        with pytest.raises(record.DamagedRecord):
+            record._decode(document)
+
+
+def test_a_record_that_cannot_be_written_leaves_the_former_one_and_ends_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    former = write(tmp_path / "record", "former")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        record.write(former, record.Record(files={}, folders={}, checks=record.Checks()))
+    assert (list(tmp_path.iterdir()), former.read_text()) == ([former], "former")

@@ -124,7 +124,9 @@ def test_one_unknown_file_of_several_is_refused(capsys: pytest.CaptureFixture[st
     assert refused.value.code == 2
     assert "has no test_none.py" in capsys.readouterr().err
     folder = Path(upstream_tests.__file__).parent  # as the recipe calls it, which has nothing installed
-    done = subprocess.run([sys.executable, "-I", folder, "run", "test_none.py"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-I", folder, "run", "test_none.py"], capture_output=True, text=True
+    )
     assert (done.returncode, "has no test_none.py" in done.stderr) == (2, True)
 
 

@@ -418,12 +418,13 @@ def test_a_build_for_cuda_has_the_toolkit_its_archs_and_a_compiler_that_nvcc_acc
     own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = program(tmp_path / "cuda/bin/nvcc", "exit 0").parents[1]
-    write(home / "lib/libcudart.so.13")
+    libraries = [write(home / f"lib/lib{name}.so.13") for name in ("cublas", "cudart")]
     monkeypatch.setattr(compile_wheel, "read_newest_gcc", lambda folder: 13 * (folder == home / "include"))
     monkeypatch.setattr(compile_wheel, "find_gcc_suffix", lambda newest, *_, **__: f"-{newest}")
     for name in ("CC", "CXX"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"CUDA_HOME": str(home), "LIBRARY_PATH": "/own/lib", **own}.items():
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    for name, value in {"CUDA_PATH": str(home), "LIBRARY_PATH": "/own/lib", **own}.items():
         monkeypatch.setenv(name, value)
     (tmp_path / "one").mkdir()
     made = builder(environment(), tmp_path).environ(tmp_path / "one", ("9.0", "12.0+PTX"))
@@ -433,7 +434,8 @@ def test_a_build_for_cuda_has_the_toolkit_its_archs_and_a_compiler_that_nvcc_acc
     assert made["PATH"].startswith(f"{home}/bin:")
     assert f":{tmp_path}/tools/bin:/e/bin:" in made["PATH"]
     links, _, others = made["LIBRARY_PATH"].partition(os.pathsep)
-    assert ((Path(links) / "libcudart.so").resolve(), others) == (home / "lib/libcudart.so.13", "/own/lib")
+    assert [path.resolve() for path in sorted(Path(links).iterdir())] == libraries
+    assert others == "/own/lib"
     compilers = {name: made[name] for name in ("CC", "CXX") if name in made}
     assert compilers == (own or {"CC": "gcc-13", "CXX": "g++-13"})
 
@@ -492,6 +494,9 @@ def test_a_cuda_toolkit_that_is_named_and_has_no_nvcc_is_a_mistake(tmp_path: Pat
 def test_an_nvcc_that_is_a_script_says_where_its_toolkit_is(script: str, home: str, tmp_path: Path) -> None:
     nvcc = program(tmp_path / "usr/bin/nvcc", f'[ "$1" = --dryrun ] || exit 1; {script}')
     assert toolchain._home_of(str(nvcc)) == Path(home or tmp_path / "usr")
+    link = tmp_path / "nvcc"
+    link.symlink_to(nvcc)
+    assert toolchain._home_of(str(link)) == Path(home or tmp_path / "usr")
     write(tmp_path / "usr/include/cuda_runtime.h")
     assert toolchain._home_of(str(nvcc)) == tmp_path / "usr"
 
@@ -510,7 +515,7 @@ def test_missing_headers_of_python_are_named_with_what_installs_them(base: str, 
     assert ("python3.77-dev" in told.value.remedy) == (base == "/usr")
     assert ("CPPFLAGS" in told.value.remedy) == (base == "/opt")
     check_python_headers(user, {**environ, "CPPFLAGS": "-I/e/more"}, tmp_path)
-    check_python_headers(environment(include=(Path("/e/more"),)), environ, tmp_path)
+    check_python_headers(environment(include=(Path("/e/own"), Path("/e/more"))), environ, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -549,7 +554,8 @@ def test_an_installed_extension_is_replaced_if_another_one_that_it_imports_was(
     installer._Installer.finish(
         cast(Any, steps), ended("pyg_lib", origin=Origin.INSTALLED, imported=imported)
     )
-    assert (noted, installed) == (["x"], [Path("a.whl")]) if is_replaced else ([], [])
+    expected = (["x"], [Path("a.whl")]) if is_replaced else ([], [])
+    assert (noted, installed) == expected
 
 
 @pytest.mark.parametrize(
@@ -736,11 +742,12 @@ def test_a_compiler_is_tried_on_a_kernel_for_each_arch(script: str, problem: str
     nvcc.chmod(0o755)
     (tmp_path / "trial.o").write_bytes(b"\x7fELF of an earlier trial")
     with pytest.raises(PreflightError, match=problem) if problem else nullcontext():
-        check_cuda(environment(), tmp_path, ("9.0", "12.0+PTX"), {}, tmp_path)
-    codes = [
-        word.rpartition("code=")[2] for word in (tmp_path / "asked").read_text().split() if "code=" in word
-    ]
+        check_cuda(environment(), tmp_path, ("9.0", "12.0+PTX"), {"CC": "gcc-13"}, tmp_path)
+    asked = (tmp_path / "asked").read_text()
+    codes = [word.rpartition("code=")[2] for word in asked.split() if "code=" in word]
     assert codes == ["sm_90", "sm_120", "compute_120"]
+    assert f"-I{tmp_path}/include -ccbin gcc-13 " in asked
+    assert "CUDART_VERSION / 1000 != 13" in (tmp_path / "trial.cu").read_text()
 
 
 # ---- the command line ----------------------------------------------------------------------------------------------

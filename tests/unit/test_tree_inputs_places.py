@@ -323,8 +323,9 @@ def test_all_that_nvcc_starts_and_reads_counts_for_its_objects(tmp_path: Path) -
 def test_a_launcher_of_the_recipe_counts_for_the_objects_that_it_compiles(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launcher = Path(inputs.__file__).resolve().parents[1] / "compile_at_O0.sh"
-    words = f"{launcher} c++ -c in.cpp {launcher.with_name('no-launcher')}"
+    recipe = Path(inputs.__file__).resolve().parents[1]
+    launchers = (str(recipe / "compile_cached.sh"), str(recipe / "compile_at_O0.sh"))
+    words = f"{' '.join(launchers)} c++ -c in.cpp {recipe}/no-launcher"
     edges = [
         SimpleNamespace(
             rule="one", variables={"LAUNCHER": words} if text == "LAUNCHER" else {}, language="CXX"
@@ -337,7 +338,7 @@ def test_a_launcher_of_the_recipe_counts_for_the_objects_that_it_compiles(
         statements=edges, language=lambda edge: edge.language, graph=SimpleNamespace(rules=rules)
     )
     monkeypatch.setattr(inputs, "find_toolchain", lambda _: SimpleNamespace(programs={"CXX": ("/c++",)}))
-    assert Inputs.of(cast(Any, tree)).languages == {"CXX": ("/c++", str(launcher)), "C": ()}
+    assert Inputs.of(cast(Any, tree)).languages == {"CXX": ("/c++", *launchers), "C": ()}
 
 
 def replaced(document: Any, *, by: object) -> Iterator[Any]:
@@ -357,8 +358,8 @@ def replaced(document: Any, *, by: object) -> Iterator[Any]:
 
 def test_a_record_with_a_value_of_another_type_is_damaged(tmp_path: Path) -> None:
     checks = record.Checks(
-        languages={"CXX": ("/c++",)}, generators={"/python": "1"}, include_folders=("/include",),
-        aliases={"/a": "/b"}, harmless=("/h",), probes={"/p": ("q",)}, ages={"a.o": 1}, follows="f",
+        languages={"C": ("/cc",), "CXX": ("/c++",)}, generators={"/python": "1"}, include_folders=("/include",),
+        aliases={"/a": "/b"}, harmless=("/h",), probes={"/o": (), "/p": ("q",)}, ages={"a.o": 1, "b.o": 2}, follows="f",
     )  # fmt: skip
     package = record.Package(
         source=Source.HOST, name="zlib", role=record.Role.OBJECTS, objects={record.Kind.CORE: 1}, links=2
@@ -370,10 +371,10 @@ def test_a_record_with_a_value_of_another_type_is_damaged(tmp_path: Path) -> Non
         packages=(package,),
         objects={record.Kind.CORE: 3},
     )
-    record.write(tmp_path / "record", made)
+    record.write(tmp_path / "record", made, date=7 * 10**9)
     found = record.read(tmp_path / "record")
     assert found is not None
-    assert found.record == made
+    assert (found.record, found.date) == (made, 7 * 10**9)
     for document in replaced(json.loads((tmp_path / "record").read_text()), by=None):
         with pytest.raises(record.DamagedRecord):
             record._decode(document)

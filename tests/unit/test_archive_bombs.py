@@ -13,7 +13,7 @@ import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -182,3 +182,12 @@ def test_metadata_of_a_built_package_larger_than_any_is_refused(
     package = conda(tmp_path / "bomb-1-0.conda", packed_tar((tarfile.REGTYPE, 2 << 20)), part="info")
     with pytest.raises(IntegrityError, match="larger than any"):
         archive.read(package)
+
+
+def test_an_archive_of_too_many_entries_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_MOST_ENTRIES", 3)
+    tarball = tmp_path / "bomb.tar.gz"
+    for count in (3, 4):
+        tarball.write_bytes(gzip.compress(packed_tar(*[(tarfile.REGTYPE, 0)] * count)))
+        with nullcontext() if count == 3 else pytest.raises(IntegrityError, match="more than 3 entries"):
+            archives.unpack(tarball, tmp_path / "unpacked")

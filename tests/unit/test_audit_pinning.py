@@ -221,3 +221,10 @@ def test_a_package_without_pins_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         outcome = ask(services(tmp_path / "cache"))
     assert not outcome.facts
     assert re.fullmatch(r"conda-forge-pinning-2026\.11\.20-\S+: no conda_build_config\.yaml", outcome.trouble)
+
+
+def test_a_channel_without_the_pins_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning_source, "newest", lambda *_: [])
+    outcome = ask(services(tmp_path))
+    assert outcome.facts == ()
+    assert "has no conda-forge-pinning" in outcome.trouble

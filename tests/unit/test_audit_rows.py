@@ -108,6 +108,8 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("packaging", [*CI_PACKAGING, has("packaging", "23.0")], MISSING, ""),
     ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", "*", sections=("host",))], MISSING, ""),
     ("numpy", [*CI_NUMPY, asks("numpy", "2.*")], IN_STEP, ""),
+    ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", "<2")], CONFLICT, ">=2.2"),
+    ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", ">=2")], IN_STEP, ""),
     ("ninja", [ci_has("ninja", "1.11.1.4"), asks("ninja", "*", sections=("build",)), has("ninja", "1.10")], OLDER, ""),
     ("eigen", [ci_has("eigen", "5.0.1"), asks("eigen", "*", sections=("host",)), has("eigen", "5.0.1")], IN_STEP, ""),
     ("libprotobuf", [PROTOBUF, asks("libprotobuf", "3.21.12.*")], IN_STEP, ""),

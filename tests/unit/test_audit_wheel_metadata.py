@@ -262,6 +262,11 @@ def test_metadata_with_a_wrong_hash_is_not_papered_over(pip: SimpleNamespace, tm
     assert (outcome.facts, "sha256" in outcome.trouble, "0" * 12 in outcome.trouble) == ((), True, True)
 
 
+def test_a_package_without_a_wheel_has_no_newest_version() -> None:
+    with pytest.raises(AuditError, match="no index has a wheel"):
+        wheel_metadata._newest([])
+
+
 @pytest.mark.parametrize("error", [error("x") for error in BROKEN] + [OSError("x")], ids=repr)
 def test_a_broken_wheel_of_this_machine_fails_its_source_of_the_audit(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from groundwork import redact
 from groundwork.redact import Mask
 from megabuild.run.logfile import LogFile
 from megabuild.status.status import logger
@@ -100,3 +101,16 @@ def test_on_a_full_disk_a_line_is_lost_and_another_error_is_one(
                 log.write("driver", "lost")
         log.write("driver", "last")
     assert [line.split()[-1] for line in log.path.read_text().splitlines()] == ["first", "last"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_secret"),
+    [
+        ("GH_TOKEN", "abc", True), ("DB_PASSWORD", "abc", True), ("MY_SECRET", "abc", True), ("API_KEY", "abc", True),
+        ("AWS_CREDENTIALS", "abc", True), ("BASIC_AUTH", "abc", True), ("GITHUB_PAT", "abc", True),
+        ("PAT", "abc", True), ("MYSQL_PWD", "abc", True), ("api_key", "abc", True), ("SSH_KEY", "/home/me/key", False), ("PWD", "abc", False),
+        ("OLDPWD", "abc", False), ("AUTHOR", "abc", False), ("PATH", "abc", False), ("GIT_AUTHOR_NAME", "abc", False),
+    ],
+)  # fmt: skip
+def test_names_of_variables_tell_secrets(name: str, value: str, is_secret: bool) -> None:
+    assert redact.secret_names({name: value, "HOME": "abc"}) == ([name] if is_secret else [])

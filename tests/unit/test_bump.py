@@ -170,8 +170,10 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
 
 
 @pytest.mark.parametrize(
-    "words", [["2.13.0"], ["2.14.1", "--release", "2.14.1"], ["2.14.1", "--fail-on", "conflict"]]
-)
+    "words",
+    [["2.13.0"], ["2.14.1", "--release", "2.14.1"], ["2.14.1", "--fail-on", "conflict"],
+     ["2.14.1", "--package", "pytorch", "--package", "pytorch_scatter"]],
+)  # fmt: skip
 def test_what_does_not_fit_is_refused(words: list[str], audit: Callable[..., Result]) -> None:
     assert audit("--bump", *words).exit_code == 2
 

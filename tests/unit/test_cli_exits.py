@@ -97,6 +97,32 @@ def test_with_json_an_error_is_a_document_too(
     assert (document["kind"], document["exit_code"], document["log"]) == (kind, code, None)
 
 
+@pytest.mark.parametrize("number", [n for n in sorted(errno.errorcode) if n not in (errno.ENOENT,)])
+@pytest.mark.parametrize("path", ["/a", None])
+def test_an_error_of_disks_and_limits_is_no_bug_of_megabuild(number: int, path: str | None) -> None:
+    outside = {
+        "EIO",
+        "ESTALE",
+        "EMFILE",
+        "ENFILE",
+        "EAGAIN",
+        "ENOMEM",
+        "ENOLCK",
+        "ENOSYS",
+        "EOPNOTSUPP",
+        "ENOTSUP",
+    }
+    of_a_path = {"EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "ENAMETOOLONG", "ELOOP", "ENXIO", "EEXIST"}
+    shown = errors.of_system(OSError(number, os.strerror(number), path))
+    name = errno.errorcode[number]
+    if name in ("ENOSPC", "EDQUOT", "EFBIG"):
+        assert type(shown) is errors.OutOfSpaceError
+    elif name in outside or (path and name in of_a_path):
+        assert type(shown) is errors.PreflightError
+    else:
+        assert shown is None
+
+
 def test_a_tree_that_cannot_be_copied_is_named_by_its_first_file() -> None:
     failures = [("/a/x", "/b/x", "[Errno 1] Operation not permitted: 'y' -> '/b/x'"), ("/a/z", "/b/z", "z")]
     shown = errors.of_system(shutil.Error(failures))

@@ -143,3 +143,9 @@ def test_an_index_of_the_user_that_does_not_exist_is_refused(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=re.escape(source)):
         PygIndex(source)
+
+
+def test_a_platform_without_wheels_is_told_to_compile() -> None:
+    with pytest.raises(UsageError, match="win-64: no wheels are known") as told:
+        target(platform="win-64").tags()
+    assert told.value.remedy == "compile instead: --pyg source"

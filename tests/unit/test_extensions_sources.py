@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from cuda_code.kernels import KERNELS
 from gpu_tools.slim.features import is_known
 from gpu_tools.verify import gpu_probe
-from groundwork.errors import PreflightError, ProviderError
+from groundwork.errors import PreflightError, ProviderError, UsageError
 from megabuild.configs import config as configs
 from megabuild.configs.config import Config, load
 from megabuild.configs.platforms import Platforms
@@ -83,6 +83,15 @@ def test_a_folder_of_archives_stands_in_for_the_index(
     found = sources.find(recipes(repository), variant, str(folder), NONE)
     assert set(found.left_out) == {"pyg-lib", "pytorch_cluster"}
     assert "torch_cluster-1.6.3.tar.gz" in found.left_out["pytorch_cluster"]
+
+
+@pytest.mark.parametrize("given", ["gone", "https://user:secret@[host/x"])
+def test_a_folder_or_an_address_that_does_not_exist_is_refused(
+    given: str, repository: Path, variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"gone: no such folder|not an address: https://\[host/x"):
+        sources.find(recipes(repository), variant, given, NONE)
 
 
 def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Variant, folder: Path) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -761,6 +761,21 @@ def test_another_part_of_a_wheel_than_the_asked_one_is_an_error(
     monkeypatch.setattr(Client, "get", lambda *_, **__: SimpleNamespace(headers=headers, body=b"abcd"))
     with pytest.raises(NetworkError, match="invalid response to a range request"):
         wheel_contents.RemoteFile(Client(), "https://i/a-1.whl")
+
+
+@pytest.mark.parametrize("body", [b"no wheel", b"PK\5\6" + bytes(18), b"PK\5\6" + b"\xff" * 18])
+def test_a_wheel_that_is_broken_on_its_index_is_named(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(_: object, url: str, *, headers: Mapping[str, str], limit: int) -> object:
+        start, end = map(int, headers["Range"].removeprefix("bytes=").split("-"))
+        end = min(end, len(body) - 1)
+        answered = {"content-range": f"bytes {start}-{end}/{len(body)}"}
+        return SimpleNamespace(headers=answered, body=body[start : end + 1])
+
+    monkeypatch.setattr(Client, "get", get)
+    file = SimpleNamespace(name="a-1-py3-none-any.whl", url="https://i/a-1-py3-none-any.whl", sha256="")
+    with pytest.raises(NetworkError, match=r"^a-1-py3-none-any\.whl: broken wheel: ") as told:
+        wheel_contents.read_remote(Client(), cast(Any, file))
+    assert told.value.remedy == "check the file on the index"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from slim_world import SITE, environment, install, venv
 from command_line.run_command import Invocation
 from groundwork import files
 from groundwork.damage import reading_archive
-from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError
+from groundwork.errors import IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from groundwork.network.channel_logins import Channels
 from megabuild.engine import archive
 from megabuild.plan import solving
@@ -144,6 +144,10 @@ def test_a_limit_of_this_machine_is_no_damage_of_an_archive(tmp_path: Path) -> N
         raise ImportError("rattler.abi3.so: failed to map segment from shared object")
     with pytest.raises(PreflightError, match="memory"), reading_archive(tmp_path):
         raise zstandard.ZstdError("zstd compress error: Allocation error : not enough memory")
+    denied, unreadable = PermissionError(13, "Permission denied", "/a"), OSError(5, "Input/output error")
+    for error in (MemoryError(), ProviderError("no answer"), denied, unreadable):
+        with pytest.raises(type(error)), reading_archive(tmp_path):
+            raise error
     with pytest.raises(IntegrityError), reading_archive(tmp_path):
         raise FileNotFoundError(errno.ENOENT, "No such file", "info/index.json")
 

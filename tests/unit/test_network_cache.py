@@ -85,6 +85,12 @@ def test_an_entry_of_a_clock_that_was_set_back_is_made_again(
     assert given.cached(Question(name="key"), 60.0, lambda: b"new").data == b"new"
 
 
+@pytest.mark.parametrize("when", ["2026-11-30T10:00:00", "yesterday"])
+def test_a_time_that_cannot_be_compared_is_an_error(when: str) -> None:
+    with pytest.raises(ValueError, match=when):
+        network_cache.age(when)
+
+
 def test_answers_of_two_kinds_have_an_entry_each(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     assert cache.cached(Question(name="a"), 60.0, lambda: b"one").data == b"one"

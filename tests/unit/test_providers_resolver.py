@@ -652,3 +652,10 @@ def test_a_resolver_that_was_killed_is_an_error_with_words(
     monkeypatch.setattr(process, "run", lambda *_, **__: done)
     with pytest.raises(ProviderError, match=says):
         resolver._compile(["uv"], ["a"], resolver.Target(version="3.12.1"), Configured(), None)
+
+
+def test_a_machine_without_uv_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver.shutil, "which", lambda *_, **__: None)
+    with pytest.raises(ProviderError, match=r"^uv is not installed$") as told:
+        resolver._command(cast(Any, None), None, dependencies=True)
+    assert told.value.remedy == "run: pip install uv"

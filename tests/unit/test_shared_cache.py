@@ -15,6 +15,7 @@ from small_files import write
 from test_install_pyg import environment
 from tiny import Tiny, build_with, make_channel
 
+from groundwork import shared_folder
 from groundwork.errors import PreflightError
 from groundwork.shared_folder import refuse_foreign
 from megabuild.cleaning import size_of
@@ -166,3 +167,13 @@ def test_a_plan_says_that_a_build_on_the_host_drops_isolated_builds_work(tiny: T
     assert "isolated builds made the former tree" in decided.reasons[0]
     assert tiny.run().ok
     assert tiny.outlook().progress.tree.use is TreeUse.REUSE
+
+
+def test_a_cache_of_a_user_of_another_machine_is_named_by_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_: Path) -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    monkeypatch.setattr(Path, "owner", unknown)
+    assert shared_folder._owner(tmp_path) == f"user {tmp_path.stat().st_uid}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import json
 import os
 import shlex
@@ -27,6 +28,7 @@ from stop_at_write import every_stop, watched
 from command_line.run_command import Invocation
 from gpu_tools.slim import backup, commands
 from gpu_tools.slim.backup import hold_backup
+from gpu_tools.slim.manifest import TouchedFile, is_alike
 from groundwork.errors import (
     BusyError,
     IntegrityError,
@@ -560,3 +562,44 @@ def test_a_backup_has_the_modes_of_the_folders_of_all_touched_files(tmp_path: Pa
     folders = backup.Backup._list_folders(cast(Any, SimpleNamespace(_root=tmp_path)), cast(Any, touched))
     assert [folder.path for folder in folders] == [".", "a", "a/b", "c"]
     assert folders[-1].mode == 0o750
+
+
+@pytest.mark.parametrize(
+    ("now", "is_at"),
+    [("the new", True), ("nothing", True), ("another", False), ("longer one", False), ("a link", False),
+     ("a folder", False), ("a file above", False)],
+)  # fmt: skip
+def test_a_file_is_as_slimming_left_it_if_it_is_missing_or_the_same(
+    now: str, is_at: bool, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "lib/libx.so", "the new")
+    digest = hashlib.sha256(b"the new").hexdigest()
+    file = TouchedFile(path="lib/libx.so", record="", size=len("the new"), when=1, digest=digest)
+    path.unlink()
+    match now:
+        case "a link":
+            write(tmp_path / "target", "the new")
+            path.symlink_to(tmp_path / "target")
+        case "a folder":
+            path.mkdir()
+        case "a file above":
+            path.parent.rmdir()
+            write(path.parent)
+        case "nothing":
+            pass
+        case "longer one":
+            os.utime(write(path, now), ns=(1, 1))
+        case _:
+            write(path, now)
+    assert file.is_at(path) is is_at
+
+
+@pytest.mark.parametrize(("one", "other"), [(one, other) for one in "abcd" for other in "abcde"])
+def test_an_original_is_in_its_place_if_kind_and_content_are_the_same(
+    one: str, other: str, tmp_path: Path
+) -> None:
+    for name, text in {"a": "text", "b": "other text"}.items():
+        write(tmp_path / name, text)
+    for name, target in {"c": "a", "d": "b"}.items():
+        (tmp_path / name).symlink_to(target)
+    assert is_alike(tmp_path / one, tmp_path / other) is (one == other)

@@ -7,6 +7,7 @@ import os
 import shutil
 import zipfile
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -20,6 +21,7 @@ from wheel_files import make_wheel
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
 from gpu_tools.sizes.measure import measure
+from gpu_tools.slim.repack import repack
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
 from groundwork.network.index import linked
@@ -130,3 +132,22 @@ def test_what_is_no_package_or_damaged_is_told(
     done.append(call(invocation, "slim", str(made_wheel), "--apply"))
     assert [one.exit_code for one in done] == [IntegrityError.exit_code, *[UsageError.exit_code] * 3]
     assert not any("Traceback" in one.stderr for one in done)
+
+
+def test_the_links_of_a_conda_package_stay(tmp_path: Path, invocation: Invocation) -> None:
+    links = {"lib/libtorch.so.2": "libtorch.so", "share/link": "../lib"}
+    content = tmp_path / ".content-libtorch-2.6.0-h1_0"
+    for path, target in links.items():
+        (content / path).parent.mkdir(parents=True, exist_ok=True)
+        (content / path).symlink_to(target)
+    package = make_conda(tmp_path, library(tmp_path / "libtorch.so", "torch").read_bytes())
+    out = tmp_path / "out"
+    assert call(invocation, "slim", str(package), "--output", str(out)).exit_code == 0
+    (file,) = out.glob("*")
+    extract(file, tmp_path / "extracted")
+    assert {path: os.readlink(tmp_path / "extracted" / path) for path in links} == links
+
+
+def test_a_package_of_another_format_is_not_packed_again(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"a-1-0\.tar\.bz2: only wheels and \.conda packages"):
+        repack(tmp_path / "a-1-0.tar.bz2", tmp_path, cast(Any, None), cast(Any, None))

@@ -9,6 +9,7 @@ import pytest
 from small_files import write
 
 from cuda_code.torch_abi import c_symbols, cpp_symbols
+from gpu_tools.verify import build_target
 from gpu_tools.verify.build_target import fits_torch, read_conda_index, read_wheel_metadata
 from gpu_tools.verify.expectation import Expectation
 from gpu_tools.verify.inspected_package import open_subject
@@ -190,3 +191,16 @@ def test_headers_of_torch_are_found_in_each_of_its_folders(folder: str, tmp_path
     write(tmp_path / folder / "c10/x.h", "\nTORCH_INTERNAL_ASSERT(a);\n")
     torch = InstalledTorch(package=tmp_path / "torch", prefix=tmp_path, version="2.1.2", cuda=None)
     assert torch.denies(frozenset({("c10/x.h", 2), ("c10/x.h", 1), ("c10/y.h", 1)})) == ["c10/x.h:1"]
+
+
+@pytest.mark.parametrize(
+    ("requirements", "torch"),
+    [
+        (["numpy", "torch==2.13.0"], "2.13.0"),
+        (["torch (===2.13.*)", "torch==2.12"], "2.13"),
+        (["torch>=2.13", "torchvision==0.28"], None),
+        ([], None),
+    ],
+)
+def test_a_wheel_is_for_the_one_torch_that_it_requires(requirements: list[str], torch: str | None) -> None:
+    assert build_target._find_required_torch(requirements) == torch

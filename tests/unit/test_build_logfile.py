@@ -108,7 +108,8 @@ def test_on_a_full_disk_a_line_is_lost_and_another_error_is_one(
     [
         ("GH_TOKEN", "abc", True), ("DB_PASSWORD", "abc", True), ("MY_SECRET", "abc", True), ("API_KEY", "abc", True),
         ("AWS_CREDENTIALS", "abc", True), ("BASIC_AUTH", "abc", True), ("GITHUB_PAT", "abc", True),
-        ("PAT", "abc", True), ("MYSQL_PWD", "abc", True), ("api_key", "abc", True), ("SSH_KEY", "/home/me/key", False), ("PWD", "abc", False),
+        ("PAT", "abc", True), ("MYSQL_PWD", "abc", True), ("api_key", "abc", True),
+        ("SSH_KEY", "/home/me/key", False), ("PWD", "abc", False),
         ("OLDPWD", "abc", False), ("AUTHOR", "abc", False), ("PATH", "abc", False), ("GIT_AUTHOR_NAME", "abc", False),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -137,3 +138,20 @@ def test_a_build_joins_the_jobserver_of_its_variables_or_makes_one(
             assert joined.path == made.path
         assert made.path.exists(), "others use it"
     assert not made.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("archs", "oldest", "kept"),
+    [
+        ("5.0;6.0;9.0a;12.0+PTX", "6.0", "6.0;9.0a;12.0+PTX"),
+        ("5.0;10.0f", "9.0", "10.0f"),
+        ("5.0", "9.0", ""),
+    ],
+)
+def test_a_list_of_archs_is_printed_without_those_that_are_too_old(
+    archs: str, oldest: str, kept: str, repository: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["arch_list.py", archs, "--at-least", oldest])
+    runpy.run_path(str(repository / "recipe/pyg/common/arch_list.py"), run_name="__main__")
+    assert capsys.readouterr().out == f"{kept}\n"

@@ -363,14 +363,16 @@ def test_an_extension_is_compiled_only_if_its_wheel_is_faulty(error: type[Megabu
             raise error("x")
         installed.append(wheel)
 
+    done: list[str] = []
     steps = SimpleNamespace(
-        _install=install, _note=lambda *_: None, _discard_if_damaged=lambda _: None, _get_ready=lambda _: None,
-        _compile=lambda _: Path("compiled.whl"),
+        _install=install, _note=lambda _, text: done.append(text), _get_ready=lambda _: done.append("ready"),
+        _discard_if_damaged=lambda _: done.append("discarded"), _compile=lambda _: Path("compiled.whl"),
     )  # fmt: skip
     request = SimpleNamespace(origin=Origin.PREBUILT, wheel=Path("found.whl"))
     with nullcontext() if error is IntegrityError else pytest.raises(error):
         installer._Installer.finish(cast(Any, steps), cast(Any, request))
     assert installed == ([Path("compiled.whl")] if error is IntegrityError else [])
+    assert done == (["wheel: x", "discarded", "ready"] if error is IntegrityError else [])
 
 
 def test_compilers_that_do_not_work_fail_each_extension(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from small_files import program, write
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
+from groundwork import files
 from groundwork.errors import (
     BuildError,
     IntegrityError,
@@ -376,6 +377,41 @@ def test_a_full_disk_ends_a_plan_and_a_run_at_once(
     monkeypatch.setattr(installer, "is_full", lambda folder: folder == tmp_path)
     with pytest.raises(OutOfSpaceError, match="the disk is full"):
         start([], options)
+
+
+@pytest.mark.parametrize("start", [installer.plan, installer.install])
+@pytest.mark.parametrize("closed", ["environment", "cache"])
+def test_a_place_that_cannot_be_written_ends_a_plan_and_a_run_at_once(
+    closed: str, start: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PreflightError(closed)
+
+    if closed == "cache":
+        monkeypatch.setattr(UserEnvironment, "check_writable", lambda _: None)
+        monkeypatch.setattr(files, "writable", refuse)
+        monkeypatch.setattr(files, "check_creatable", refuse)
+    else:
+        monkeypatch.setattr(UserEnvironment, "check_writable", refuse)
+    options = InstallOptions(
+        environment=environment(site=tmp_path), mode=Mode.AUTO, index=PygIndex(str(tmp_path)), sources=None,
+        cache=tmp_path / "cache", archs=(), logs=tmp_path, jobs=1, report=lambda _: None, progress=lambda *_: None,
+    )  # fmt: skip
+    with pytest.raises(PreflightError, match=f"^{closed}$"):
+        start([], options)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_logs_are_in_the_cache_if_their_usual_folder_cannot_be_written(
+    is_closed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def writable(*_: object) -> None:
+        if is_closed:
+            raise PreflightError("closed")
+
+    monkeypatch.setattr(files, "writable", writable)
+    folder = compile_wheel.log_folder(tmp_path / "usual", tmp_path / "cache")
+    assert folder.parent == tmp_path / ("cache/logs" if is_closed else "usual")
 
 
 def test_an_import_that_takes_too_long_is_no_fault_of_the_extension(

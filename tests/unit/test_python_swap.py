@@ -534,9 +534,8 @@ def skbuild_tree(tree: Tree) -> Tree:
     (tree.build / ".skbuild-info.json").write_text(json.dumps(info))
     tree.program("cmake", "exit 3")
     answers = tree.python.read_text().removeprefix("#!/bin/sh\n")
-    tree.program(
-        "python", f'if [ "$2" = pip ]; then printf "%s\\n" "$@" >"{tree.build}/pip"; exit; fi\n{answers}'
-    )
+    pip = f'[ -x "$CMAKE_EXECUTABLE" ] || exit 9; printf "%s\\n" "$@" >"{tree.build}/pip"; exit'
+    tree.program("python", f'if [ "$2" = pip ]; then {pip}; fi\n{answers}')
     return tree
 
 

@@ -32,7 +32,11 @@ pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compil
 @pytest.fixture
 def made_wheel(tmp_path: Path) -> Path:
     content = library(tmp_path / "libmine.so", "mine").read_bytes()
-    files = {"torch_mine/_C.so": content, "torch_mine/__init__.py": b""}
+    files = {
+        "torch_mine/_C.so": content,
+        "torch_mine/__init__.py": b"",
+        "torch_mine/libx.a": b"!<arch>\n" * 99,
+    }
     return make_wheel(tmp_path, "torch_mine-1.0-cp312-cp312-linux_x86_64.whl", files)
 
 
@@ -50,6 +54,7 @@ def test_a_wheel_gets_a_build_tag(made_wheel: Path, tmp_path: Path, invocation: 
     assert measure(file).installed < measure(made_wheel).installed - 4096
     with zipfile.ZipFile(file) as archive:
         assert "Build: 1slim" in archive.read("torch_mine-1.0.dist-info/WHEEL").decode()
+        assert "torch_mine/libx.a" not in archive.namelist()
         archive.extractall(tmp_path / "env" / SITE)
         listed = (tmp_path / "env" / SITE / "torch_mine-1.0.dist-info/RECORD").read_text().splitlines()
         assert {row.partition(",")[0] for row in listed} == set(archive.namelist())

@@ -46,6 +46,8 @@ FILES = {
     "torch/include/fmt/format.h": b"fmt",
     "torch/include/oneapi/dnnl/dnnl.h": b"dnnl",
     "torch/include/sleef.h": b"sleef",
+    "torch/share/cmake/ATen/ATenConfig.cmake": b'set(ATEN_INCLUDE_DIR "/pytorch/torch/include")\n',
+    "torch/share/cmake/Caffe2/Modules_CUDA_fix/FindCUDA.cmake": b"upstream's",
     "torch/share/cmake/Torch/TorchConfig.cmake": b"cmake",
     "torch/testing/__init__.py": b"",
     "functorch/__init__.py": b"",
@@ -88,10 +90,16 @@ def test_libtorch_gets_libraries_headers_and_cmake_files_only(
     found = {path.relative_to(tmp_path / "prefix").as_posix() for path in (tmp_path / "prefix").rglob("*.*")}
     assert found == {
         "lib/libc10.so", "lib/libtorch_cpu.so", "include/ATen/ATen.h", "include/c10/a.h", "include/c10/b.h",
+        "share/cmake/ATen/ATenConfig.cmake", "share/cmake/Caffe2/Modules_CUDA_fix/FindCUDA.cmake",
         "share/cmake/Torch/TorchConfig.cmake",
         # other libraries' headers that libtorch's include, where no other package has a file
         *(f"include/torch/csrc/api/include/{name}" for name in ("fmt/format.h", "oneapi/dnnl/dnnl.h", "sleef.h")),
     }  # fmt: skip
+    cmake = tmp_path / "prefix/share/cmake"
+    relative = 'set(ATEN_INCLUDE_DIR "${CMAKE_CURRENT_LIST_DIR}/../../../include")\n'
+    assert (cmake / "ATen/ATenConfig.cmake").read_text() == relative
+    of_recipe = Path(split_wheel.__file__).parents[1] / "FindCUDA.cmake"
+    assert (cmake / "Caffe2/Modules_CUDA_fix/FindCUDA.cmake").read_bytes() == of_recipe.read_bytes()
     assert (tmp_path / "prefix/bin/torch_shm_manager").stat().st_mode & 0o111
     monkeypatch.setattr("platform.machine", lambda: "aarch64")  # where OpenBLAS needs the Fortran library
     assert wheel_parts.libtorch_place("torch/lib/libgfortran.so.5") == "lib/libtorch/libgfortran.so.5"

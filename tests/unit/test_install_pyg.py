@@ -506,8 +506,10 @@ def test_the_cuda_toolkit_is_named_or_in_the_environment_or_a_usual_place(found:
     after = [*homes][[*homes].index(found) :] if found else []
     for place in after:
         program(tmp_path / homes[place] / "bin/nvcc", "exit 0")
-    environ = {name: str(tmp_path / homes[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in after}
-    environ["PATH"] = f"{tmp_path}/of-path/bin"
+    environ = {"PATH": f"{tmp_path}/of-path/bin"}
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if name in after:
+            environ[name] = str(tmp_path / homes[name])
     user = environment(site=tmp_path / "site", prefix=tmp_path / "prefix")
     if found:
         assert cuda_home(user, environ, tmp_path / "usual") == tmp_path / homes[found]

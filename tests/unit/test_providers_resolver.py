@@ -6,6 +6,7 @@ import io
 import platform
 import random
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -655,7 +656,7 @@ def test_a_resolver_that_was_killed_is_an_error_with_words(
 
 
 def test_a_machine_without_uv_is_told_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(ProviderError, match=r"^uv is not installed$") as told:
         resolver._command(cast(Any, None), None, dependencies=True)
     assert told.value.remedy == "run: pip install uv"

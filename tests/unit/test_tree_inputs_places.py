@@ -256,10 +256,10 @@ def test_a_header_that_cannot_be_read_asks_for_no_other(
     """The build's compilers tell whether they can read it."""
     headers = [str(write(tmp_path / name, f"#if __has_include(<{name}>)\n")) for name in ("a.h", "b.h")]
 
-    def refuse(path: str, *mode: str) -> Any:
+    def refuse(path: str, mode: str) -> Any:
         if path == headers[0]:
             raise PermissionError(13, "Permission denied", path)
-        return open(path, *mode)
+        return open(path, mode)
 
     monkeypatch.setattr(shadowing, "open", refuse, raising=False)
     assert find_probes(headers) == {headers[1]: ("b.h",)}

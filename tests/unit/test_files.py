@@ -128,6 +128,18 @@ def test_a_link_among_the_folders_of_a_file_is_refused(tmp_path: Path) -> None:
         files.open_regular(tmp_path / "state" / "out" / "gone" / "log", below=tmp_path / "state")
 
 
+def test_a_foreign_file_leaves_nothing_open_whether_it_is_read_or_refused(tmp_path: Path) -> None:
+    """A run reads thousands of them."""
+    write(tmp_path / "out" / "a" / "log")
+    (tmp_path / "out" / "link").symlink_to("a")
+    os.mkfifo(tmp_path / "out" / "a" / "pipe")
+    before = psutil.Process().num_fds()
+    for place in ("a/log", "link/log", "a/pipe", "a", "link", "gone/log"):
+        for below in (tmp_path, None):
+            files.read_untrusted(tmp_path / "out" / place, below=below)
+    assert psutil.Process().num_fds() == before
+
+
 def test_a_linked_file_replaces_the_former_one_in_one_step(tmp_path: Path) -> None:
     source, target = tmp_path / "torch-1-0.conda", tmp_path / "channel" / "torch-1-0.conda"
     source.write_text("new")

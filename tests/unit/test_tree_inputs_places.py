@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from small_files import program, write
 
@@ -189,6 +191,19 @@ def test_a_folder_of_headers_is_its_names_folders_and_contents(change: str, tmp_
             one.write_text("2")
             two.write_text("1")
     assert digest_of(Contents().below(folder)) != before
+
+
+def test_files_that_were_hashed_are_closed(tmp_path: Path) -> None:
+    """A tree reads thousands of them."""
+    paths = [str(write(tmp_path / name)) for name in "ab"]
+    os.mkfifo(tmp_path / "pipe")
+    before = psutil.Process().num_fds()
+    contents = Contents()
+    hashes = {
+        contents.of(path) for path in (*paths, str(tmp_path / "pipe"), str(tmp_path), str(tmp_path / "gone"))
+    }
+    assert hashes == {hashlib.sha256().hexdigest(), ABSENT}
+    assert psutil.Process().num_fds() == before
 
 
 @pytest.mark.parametrize("place", ["named", "own", "."])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_samples import target
 from small_files import write
 
 from groundwork.errors import AuditError
+from pin_audit import command
 from pin_audit.facts import Newest, SourceOutcome, Submodule, Where
 from pin_audit.run_sources import is_stale
 from pin_audit.snapshots import Snapshot, fill, load, of, save
@@ -77,6 +81,16 @@ def test_a_broken_snapshot_is_a_sentence(content: str, tmp_path: Path) -> None:
     assert shlex.split(broken.value.remedy.removeprefix("run: ")) == words
 
 
+@pytest.mark.parametrize(
+    "change", [{"version": "2.12.0"}, {"package": "torch"}, {"format": "x"}, {"format_version": 2}]
+)
+def test_a_snapshot_of_something_else_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    path = save(snapshot(submodule("a", "v1")), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(AuditError, match="not a snapshot: it describes"):
+        load("pytorch", "2.13.0", tmp_path)
+
+
 def test_a_version_that_is_a_path_has_no_snapshot(tmp_path: Path) -> None:
     (tmp_path / "pytorch-1.json").write_text("{}", encoding="utf-8")
     assert load("pytorch", "../pytorch-1", tmp_path) is None
@@ -101,3 +115,17 @@ def test_of_a_release_that_was_read_in_part_the_snapshot_has_the_whole() -> None
     )
     old = SourceOutcome(source="channel", facts=(Newest(name="fmt", value="11"),))
     assert fill(channel, [Snapshot(package="conda-forge", version="", made=DAY, sources=(old,))]) is channel
+
+
+@pytest.mark.parametrize("trouble", ["", "one file is missing"])
+def test_facts_of_local_files_are_marked_and_not_replaced(
+    trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SimpleNamespace(local_files=lambda _: Path("/local"))
+    monkeypatch.setattr(command, "SOURCES", {"submodules": source})
+    monkeypatch.setattr(command, "is_known", lambda _: True)
+    asked = SimpleNamespace(target=SimpleNamespace(package="pytorch", version="2.13.0"))
+    found = outcome(submodule("a", "v1"), trouble=trouble)
+    (filled,) = command._fill([found], cast(Any, asked))
+    assert filled.facts == found.facts
+    assert filled.trouble == "; ".join(filter(None, [trouble, "read from local files, not the release"]))

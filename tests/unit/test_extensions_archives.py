@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from audit_site import serving
-from small_files import write
+from small_files import program, write
 
 from groundwork.errors import IntegrityError, ProviderError
 from groundwork.network.index import Configured
@@ -149,3 +149,39 @@ def test_all_files_of_a_read_only_checkout_are_copied_and_can_be_written(tmp_pat
     assert (checkout / "setup.py").stat().st_mode & 0o777 == 0o444
     for folder in (checkout, checkout / "csrc"):
         folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("only_try", [True, False])
+def test_an_extension_without_archives_is_cloned_with_its_submodules_or_only_asked_for(
+    only_try: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = f'echo "$GIT_TERMINAL_PROMPT $*" >"{tmp_path}/asked"'
+    program(tmp_path / "bin/git", asked)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    extension, target = find("pyg_lib"), tmp_path / "checkout"
+    fetch_sources._clone(extension, "0.6.0", target, "x", only_try=only_try)
+    words = (tmp_path / "asked").read_text().split()
+    ask = ["ls-remote", "--exit-code", extension.git, "refs/tags/0.6.0"]
+    clone = [
+        "clone",
+        "--quiet",
+        "--depth",
+        "1",
+        "--branch",
+        "0.6.0",
+        "--recurse-submodules",
+        "--shallow-submodules",
+    ]
+    assert words[0] == "0"
+    assert (
+        words[-len(ask) :] == ask
+        if only_try
+        else words[-len(clone) - 2 :] == [*clone, extension.git, str(target)]
+    )
+
+
+def test_a_machine_without_git_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProviderError, match=r"^x: git is not installed$") as told:
+        fetch_sources._clone(find("pyg_lib"), "0.6.0", tmp_path / "checkout", "x", only_try=False)
+    assert told.value.remedy.startswith("install git, or put a checkout with its submodules into DIR/pyg-lib")

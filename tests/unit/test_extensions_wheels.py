@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from wheel_files import make_page, make_wheel
 from gpu_tools.verify import check
 from gpu_tools.verify.check import Verdict
 from gpu_tools.verify.expectation import Expectation
-from groundwork.errors import ProviderError, UsageError
+from groundwork.errors import IntegrityError, ProviderError, UsageError
 from pyg_extensions import find_wheel as find_wheel_module
 from pyg_extensions import pyg_index as indexing
 from pyg_extensions.find_wheel import Choice, WheelRequirements, check_package, find_wheel
@@ -172,3 +174,32 @@ def test_a_wheel_that_cannot_be_read_has_that_fault(tmp_path: Path) -> None:
     wheel.write_bytes(b"PK")
     fault = FIND_FAULT(wheel, WheelRequirements(extension=find("torch_scatter"), target=target))
     assert fault.startswith("cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("libraries", "fault"),
+    [
+        ((), "a.conda has no fitting library"),
+        ((("x/a.so", True, False), ("x/b.so", False, False)), "b.so: for another Python"),
+        ((("x/a.so", False, True),), ""),
+        ((("x/a.so", True, False),), ""),
+    ],
+)
+def test_a_package_is_published_if_all_its_libraries_fit(
+    libraries: tuple[tuple[str, bool, bool], ...], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown verdict is settled later, by an import."""
+    verdicts = [
+        SimpleNamespace(
+            path=path, ok=ok, unknown=unknown, reason="for another Python", remedy="build it again"
+        )
+        for path, ok, unknown in libraries
+    ]
+    verdict = SimpleNamespace(libraries=verdicts, subject="a.conda")
+    monkeypatch.setattr(check, "verify", lambda *_, **__: verdict)
+    with (
+        nullcontext()
+        if not fault
+        else pytest.raises(IntegrityError, match=f"^a.conda is not published: {fault}$")
+    ):
+        check_package(Path("a.conda"), accelerator="cpu", archs=(), python=None, torch_version="2.13.0")

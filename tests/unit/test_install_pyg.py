@@ -133,6 +133,10 @@ def test_a_python_says_as_much_of_its_torch_as_works(
     else:
         expected = {"version": "2.13.0", "cuda": "13.0", "hip": None, "archs": archs, "devices": devices}
         assert facts["torch"] == expected
+    assert facts.keys() == FACTS.keys(), "all that look() reads"
+    assert (facts["prefix"], facts["base_prefix"]) == (sys.prefix, sys.base_prefix)
+    assert facts["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert facts["include"]
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,18 @@ def test_a_slow_pip_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_running_python_starts_its_own_pip() -> None:
     assert pip_settings.own_pip() == (sys.executable, "-I", "-m", "pip")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cache-dir", "cert", "client-cert", "default-timeout", "extra-index-url", "find-links", "index-url",
+        "keyring-provider", "no-cache-dir", "no-index", "proxy", "resume-retries", "retries", "trusted-host",
+        "use-deprecated", "use-feature",
+    ],
+)  # fmt: skip
+def test_the_way_to_packages_reaches_every_pip(name: str) -> None:
+    settings = PipSettings({name: "x"})
+    variable = f"PIP_{name.upper().replace('-', '_')}"
+    assert settings.environ({}) == {variable: "x", "PIP_CONFIG_FILE": os.devnull}
+    assert settings.ignored() == ()

@@ -39,6 +39,7 @@ FILES = {
     "torch/bin/torch_shm_manager": b"shm",
     "torch/bin/test_jit": b"test",
     "torch/test/test_a.py": b"",
+    "torch/nn/old.pyc": b"byte code",
     "torch/include/ATen/ATen.h": b"aten",
     "torch/include/c10/a.h": b"a",
     "torch/include/c10/b.h": b"b",
@@ -127,7 +128,14 @@ def test_what_is_the_same_becomes_links_and_metadata_names_what_is_there(tmp_pat
     assert program.read_text().startswith(f"#!{prefix}/bin/python\n")
     assert program.stat().st_mode & 0o111
     names = {path.name for path in prefix.rglob("*")}
-    assert not names & {"test", "test_jit", "libtorchbind_test.so", "libgomp.so.1", "libgfortran.so.5"}
+    assert not names & {
+        "old.pyc",
+        "test",
+        "test_jit",
+        "libtorchbind_test.so",
+        "libgomp.so.1",
+        "libgfortran.so.5",
+    }
     assert "testing" in names
 
 
@@ -182,6 +190,10 @@ def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: 
         archive.writestr("torch/../../outside", "")
     with pytest.raises(ValueError, match="outside"):
         wheel_parts.find(tmp_path, "3.12")
+    with zipfile.ZipFile(tmp_path / "torch-1-cp311-cp311-any.whl", "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("torch/lib/libc10.so", "")
+    with pytest.raises(ValueError, match="neither stored nor deflated"):  # it may need much memory
+        wheel_parts.find(tmp_path, "3.11")
     with pytest.raises(FileNotFoundError, match=r" 0 .*3\.13"):
         wheel_parts.find(tmp_path, "3.13")
 

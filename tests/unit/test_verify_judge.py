@@ -13,7 +13,7 @@ from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
 from cuda_code.judge import Wanted, judge, judge_archs
 from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts, NamedPython
-from gpu_tools.verify import judge_fit
+from gpu_tools.verify import judge_fit, judge_library
 
 PLAIN = LibraryFacts(
     path="", needed=("libc10.so",), units=(), cuda_runtime=None, says_not_compiled=False,
@@ -151,3 +151,26 @@ def test_torch_is_wrong_only_if_its_cuda_is_known_and_another_is_asked_for(
     )
     is_wrong = None not in (wanted, found) and wanted != (found != "cpu")
     assert (judged is not None) == is_wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "archs", "ok", "note"),
+    [
+        ("libtorch_cuda.so", (BOTH,), ("9.0", "12.0"), True, ""),
+        ("libtorch_cuda.so", (unit("sm_90"),), ("9.0", "12.0"), False, ""),
+        ("libtorch_cuda.so", (unit("sm_90a", "sm_120f"),), ("9.0+PTX", "12.0"), True, "sm_90a"),
+        ("libtorch_cuda.so", (), ("9.0",), False, ""),
+        # the official wheels omit some
+        ("libtorch_cuda_linalg.so", (unit("sm_90"),), ("9.0", "12.0"), True, "no code for sm_120"),
+        ("libtorch_nvshmem.so", (), ("9.0",), True, ""),
+        ("libtorch_cpu.so", (), ("9.0",), True, ""),
+    ],
+)
+def test_only_libraries_of_torch_that_must_have_kernels_are_faulty_without_them(
+    name: str, units: tuple[Fatbin, ...], archs: tuple[str, ...], ok: bool, note: str
+) -> None:
+    facts = replace(PLAIN, path=f"torch/lib/{name}", units=units, cuda_runtime=13)
+    judgement = judge_library._judge_torch_code(facts, replace(CUDA, archs=archs, exact=True))
+    assert judgement.ok is ok, judgement.reason
+    assert note in (judgement.note or "")
+    assert bool(note) == bool(judgement.note)

@@ -160,11 +160,11 @@ def test_libraries_are_verified_for_all_that_is_wanted(
             FIND_FAULT(path, wanted)
     archs = ("8.0", "9.0")
     with pytest.raises(UsageError, match="stop"):
-        check_package(wheel, accelerator="cuda126", archs=archs, python=None, torch_version="2.12.1")
+        check_package(wheel, accelerator="cuda126", archs=archs, python="3.11", torch_version="2.12.1")
     of_wheel = Expectation(
         accelerator="cuda130", archs=("9.0",), python="3.12", torch_version="2.13.0", exact_archs=True
     )
-    of_package = Expectation(accelerator="cuda126", archs=archs, python=None, torch_version="2.12.1")
+    of_package = Expectation(accelerator="cuda126", archs=archs, python="3.11", torch_version="2.12.1")
     assert seen == [(wheel, prefix, of_wheel), (prefix, None, of_wheel), (wheel, None, of_package)]
 
 

@@ -159,6 +159,7 @@ def test_torch_is_wrong_only_if_its_cuda_is_known_and_another_is_asked_for(
         ("libtorch_cuda.so", (BOTH,), ("9.0", "12.0"), True, ""),
         ("libtorch_cuda.so", (unit("sm_90"),), ("9.0", "12.0"), False, ""),
         ("libtorch_cuda.so", (unit("sm_90a", "sm_120f"),), ("9.0+PTX", "12.0"), True, "sm_90a"),
+        ("libtorch_cuda.so", (unit("sm_80"),), ("8.0", "8.6"), False, ""),
         ("libtorch_cuda.so", (), ("9.0",), False, ""),
         # the official wheels omit some
         ("libtorch_cuda_linalg.so", (unit("sm_90"),), ("9.0", "12.0"), True, "no code for sm_120"),

@@ -407,6 +407,55 @@ def test_an_installed_extension_of_another_version_is_replaced(
     assert (request.origin is Origin.INSTALLED) is is_kept
 
 
+@pytest.mark.parametrize(
+    ("lies", "lacks", "fault", "import_fault", "error", "calls"),
+    [
+        (False, False, "", "", None, ["--no-deps", "--constraint"]),
+        (False, True, "", "", None, ["--no-deps", "--constraint"]),
+        (True, False, "", "", "pip lies", ["--no-deps"]),
+        (False, True, "misfit", "", r"misfit \(no numpy\)", ["--no-deps", "--constraint"]),
+        (False, False, "misfit", "", "a.whl was .* again: misfit", ["--no-deps", "--constraint", "--yes"]),
+        (False, False, "", "no import", "a.whl was .* again: no import", ["--no-deps", "--constraint", "--yes"]),
+    ],
+)  # fmt: skip
+def test_an_installed_wheel_is_looked_at_and_a_faulty_one_is_removed_again(
+    lies: bool, lacks: bool, fault: str, import_fault: str, error: str | None, calls: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    done: list[str] = []
+
+    def pip(_: str, option: str, *__: str, **___: object) -> None:
+        done.append(option)
+        if lacks and option == "--constraint":
+            raise ProviderError("no numpy")
+
+    def check(*_: object) -> None:
+        if lies:
+            raise ProviderError("pip lies")
+
+    monkeypatch.setattr(installer, "check_installed", check)
+    monkeypatch.setattr(installer, "find_import_fault", lambda *_: import_fault)
+    environment = SimpleNamespace(torch_version="2.13.0", prefix=tmp_path)
+    steps = SimpleNamespace(
+        _environment=environment, _folder=tmp_path, _pip=pip, _fault=lambda *_: fault, _report=lambda _: None
+    )
+    request = SimpleNamespace(name="scatter", extension=None)
+    with pytest.raises((ProviderError, IntegrityError), match=f"^{error}$") if error else nullcontext():
+        installer._Installer._install(cast(Any, steps), cast(Any, request), Path("a.whl"))
+    assert done == calls
+    if "--constraint" in calls:
+        assert (tmp_path / "constraints.txt").read_text() == "torch==2.13.0\n"
+
+
+def test_a_note_is_reported_and_kept() -> None:
+    said: list[str] = []
+    request = SimpleNamespace(notes=[])
+    installer._Installer._note(
+        cast(Any, SimpleNamespace(_report=said.append)), cast(Any, request), "no wheel: x"
+    )
+    assert (request.notes, said) == (["no wheel: x"], ["  no wheel: x"])
+
+
 @pytest.mark.parametrize("fault", ["", "does not fit"])
 def test_a_compiled_wheel_is_kept_if_it_has_no_fault(fault: str, tmp_path: Path) -> None:
     """Else each later installation would take it."""

@@ -252,3 +252,13 @@ def test_a_replaced_file_is_newer_than_all_objects_also_where_dates_are_coarse(t
     sync_tree._replace(old, new, tmp_path / "tree", newest)
     assert old.read_text() == "new"
     assert old.stat().st_mtime_ns > newest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_temporary_file_of_a_killed_sync_is_not_written_through(kind: str, tmp_path: Path) -> None:
+    old, new = write(tmp_path / "tree/a.cpp", "old"), write(tmp_path / "a.cpp", "new")
+    make(kind, tmp_path / "tree" / tree_dates.SCRATCH)
+    sync_tree._replace(old, new, tmp_path / "tree", 0)
+    assert entries(tmp_path / "tree") == {
+        "a.cpp": (0o644, "new"), "real": "folder", "real/own.h": (0o644, "real\n"),
+    }  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import psutil
 import pytest
 from stop_at_write import Stopped
 
@@ -74,6 +75,23 @@ def test_unused_jobs_move_but_one_stays(pool: JobPool) -> None:
     pool.balance()
     assert take_all(busy) >= 0
     assert take_all(idle) == 1
+
+
+def test_builds_that_have_left_leave_no_pipe_open(tmp_path: Path) -> None:
+    """A run starts hundreds of builds, each with thousands of programs."""
+    before = psutil.Process().num_fds()
+    with JobPool(tmp_path, most=8, places=3, heavy_jobs=2) as pool:
+        for name in ("a", "b"):
+            member = pool.join(name, is_fixed=False)
+            pool.balance()
+            taken = take_all(member)
+            assert taken > 0
+            member.give()
+            member.halve()
+            if name == "a":
+                pool.leave(name)
+                assert psutil.Process().num_fds() == before
+    assert psutil.Process().num_fds() == before
 
 
 def test_jobs_of_a_build_that_has_left_go_to_the_others(pool: JobPool) -> None:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -524,6 +524,15 @@ def test_mistakes_have_exit_codes(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")  # a machine without nvidia-smi
     assert slim(*arguments) == error.exit_code
+
+
+@pytest.mark.parametrize("command", [commands.undo, commands.forget])
+def test_a_folder_that_was_never_slimmed_has_nothing_to_restore_or_forget(
+    command: Callable[[Path], object], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=f"^{tmp_path}: no originals"):
+        command(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("after", [0, 1])

@@ -543,6 +543,7 @@ def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_
     skbuild_tree: Tree,
 ) -> None:
     info = (skbuild_tree.build / ".skbuild-info.json").read_text()
+    (skbuild_tree.build.parent / skbuild_backend.TEMPORARY / "of a killed call").mkdir(parents=True)
     skbuild_tree.ninja(["core.o"], {})
     with pytest.raises(TreeRefused):
         skbuild_tree.swap()

@@ -1442,6 +1442,7 @@ def test_another_program_of_this_machine_is_another_package(
 def test_changed_headers_of_a_python_are_noticed(change: str, kind: str, tmp_path: Path) -> None:
     """The Python side is compiled again then."""
     for name in ("include", "numpy_include", "pybind11_include"):
+        write(tmp_path / name / "a.h", "0")
         write(tmp_path / name / "below/a.h", "1")
     folders = {name: str(tmp_path / name) for name in ("include", "numpy_include", "pybind11_include")}
     facts = cast(Any, SimpleNamespace(**folders))

@@ -16,9 +16,10 @@ from small_files import program, write
 from stop_at_write import every_stop
 
 import sync_tree
-from cmake_python_swap import python_swap, staged_configuration, undo_folder
+from cmake_python_swap import python_headers, python_swap, staged_configuration, undo_folder
 from cmake_python_swap.__main__ import main as swap_command
 from cmake_python_swap.cmake_cache import NAME
+from cmake_python_swap.ninja_dry_run import BUILD_FILE
 from groundwork import bootstrap, files
 from groundwork.errors import AuditError, IntegrityError
 from groundwork.network import cache, index
@@ -118,6 +119,39 @@ def test_a_returned_configuration_is_whole_where_its_settings_vouch_for_it(tmp_p
         staged_configuration.restore(folder, settings)
         assert contents(folder) == staged
         assert not (folder / staged_configuration.NAME).exists()
+
+
+def test_a_returned_configuration_recompiles_what_a_swap_has_changed_and_nothing_else(tmp_path: Path) -> None:
+    """ninja compares dates: objects of another Python are newer than the files of the staged configuration."""
+    settings = "configured-with.txt"
+    graph = f"""rule cc
+  command = cc $in
+build made.o: cc generated/version.cpp input.x
+build other.o: cc {tmp_path}/absolute.x
+build {BUILD_FILE}: cc CMakeFiles/input.cmake
+"""
+    inputs = ("generated/version.cpp", "generated/included.h", "input.x", "absolute.x")
+    others = (NINJA, NAME, "CMakeFiles/input.cmake", "CMakeFiles/notes.txt")
+    for name in (*inputs, *others, "same.cpp", settings):
+        write(tmp_path / name, graph if name == NINJA else "staged")
+    no_part = ("made.o", "other.o", "lib/liba.a", "lib/libb.so", "python-swap.log", python_headers.RECORD)
+    for name in no_part:
+        write(tmp_path / name, "staged")
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert staged_configuration.keep(tmp_path, settings)
+    kept = {path.relative_to(tmp_path / staged_configuration.NAME).as_posix()
+            for path in undo_folder.copies(tmp_path, staged_configuration.NAME)}  # fmt: skip
+    assert kept == {*inputs, *others, "same.cpp", settings}
+    assert not staged_configuration.keep(tmp_path, settings), "its settings are not there"
+    for name in (*inputs, *others, *no_part):
+        write(tmp_path / name, "# swapped\n")
+    assert staged_configuration.restore(tmp_path, settings)
+    dates = {name: (tmp_path / name).stat().st_mtime for name in kept}
+    assert {name for name, date in dates.items() if date == LONG_AGO} == {*others, "same.cpp", settings}
+    assert {(tmp_path / name).read_text() for name in kept} == {"staged", graph}
+    assert {(tmp_path / name).read_text() for name in no_part} == {"# swapped\n"}
+    assert not staged_configuration.restore(tmp_path, settings)
 
 
 @pytest.mark.parametrize("is_killed", [False, True])

@@ -14,6 +14,7 @@ OF_LIBTORCH = [
     "bin/shm_manager",
     "include/c10/util.h",
     "include/c10/core/a.h",
+    "include/torch/a.h",
     "lib/libc10.so",
     "share/cmake/T.cmake",
 ]
@@ -44,7 +45,13 @@ def built(tmp_path: Path) -> Path:
 def test_takes_out_what_libtorch_owns_and_nothing_else(built: Path, prefix: Path) -> None:
     lay(prefix, ["lib/libtorch_python.so"], "of another Python")
     taken = share_libtorch.take_out(built, prefix)
-    assert taken == ["bin/shm_manager", "include/c10", "lib/libc10.so", "share/cmake/T.cmake"]
+    assert taken == [
+        "bin/shm_manager",
+        "include/c10",
+        "include/torch",
+        "lib/libc10.so",
+        "share/cmake/T.cmake",
+    ]
     assert sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file()) == sorted(
         OF_PYTHON
     )
@@ -70,11 +77,11 @@ def test_links_lead_to_libtorch_wherever_the_environment_goes(
 
 def test_copies_that_a_wheel_made_of_links_become_links_again(built: Path, prefix: Path) -> None:
     lay(built, ["lib/libtorch_python.so.2", "lib/libtorch_python.so.2.6.0"], "torch")
-    lay(built, ["lib/libtorch_python.dylib"], "another one")
+    lay(built, ["lib/libtorch_python.2.6.0.dylib"], "another one")
     share_libtorch.link(built, prefix, share_libtorch.take_out(built, prefix))
     lib = prefix / "lib"
     files = sorted(path.name for path in lib.glob("libtorch_python*") if not path.is_symlink())
-    assert files == ["libtorch_python.dylib", "libtorch_python.so.2.6.0"]
+    assert files == ["libtorch_python.2.6.0.dylib", "libtorch_python.so.2.6.0"]
     assert {(lib / f"libtorch_python.so{end}").read_text() for end in ("", ".2", ".2.6.0")} == {"torch"}
     assert (built / "lib" / "libtorch_python.so").read_text() == "torch"
 
@@ -85,5 +92,23 @@ def test_the_command_line_keeps_the_list_in_a_file(
     noted = tmp_path / "list.txt"
     assert share_libtorch.main(["take-out", str(built), str(prefix), str(noted)]) == 0
     assert share_libtorch.main(["link", str(built), str(prefix), str(noted)]) == 0
-    assert "links=5" in capsys.readouterr().out
+    assert "links=6" in capsys.readouterr().out
     assert (built / "lib" / "libc10.so").read_text() == "libtorch"
+
+
+@pytest.mark.parametrize(
+    ("in_torch", "in_environment", "is_owned"),
+    [
+        (["a.h", "sub/b.h"], ["a.h", "sub/b.h", "c.h"], True),
+        (["a.h", "sub/b.h"], ["a.h"], False),
+        (["a.h", "sub/b.h"], ["sub/b.h"], False),
+        ([], [], False),
+    ],
+)
+def test_a_folder_of_headers_is_libtorch_s_if_all_its_files_are(
+    in_torch: list[str], in_environment: list[str], is_owned: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "torch").mkdir()
+    lay(tmp_path / "torch", in_torch, "torch")
+    lay(tmp_path / "env", in_environment, "libtorch")
+    assert share_libtorch.owned(tmp_path / "torch", tmp_path / "env") is is_owned

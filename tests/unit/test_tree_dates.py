@@ -11,6 +11,7 @@ from pathlib import Path
 
 import future
 import pytest
+from small_files import write
 from stop_at_write import every_stop
 
 import sync_tree
@@ -139,6 +140,31 @@ def test_a_kill_in_between_never_makes_an_output_newer_than_what_it_is_made_from
         assert tree_dates.mend(tree).seconds > 0
         assert sorted(names, key=lambda name: (tree / name).stat().st_mtime) == before
         assert tree_dates.mend(tree).seconds == 0
+
+
+def test_each_log_of_ninja_is_set_back_with_the_tree_by_its_latest_date(tmp_path: Path) -> None:
+    now = time.time_ns()
+    tomorrow = now + DAY * 10**9
+    head = "# ninja log v5\n1\t2\tx\ta.o\tf\n"
+    latest = {"one": tomorrow - 100 * 10**9, "two/below": tomorrow}
+    for place, date in latest.items():
+        log = write(tmp_path / place / ".ninja_log", f"{head}1\t2\t{now}\tb.o\tf\n1\t2\t{date}\tc.o\tf\n")
+        log.chmod(0o640)
+    write(tmp_path / "two/source")
+    for path in tmp_path.rglob("*"):
+        os.utime(path, ns=(now, now))
+    mended = tree_dates.mend(tmp_path)
+    by = mended.seconds * 10**9
+    assert 0 <= mended.seconds - DAY <= 60
+    assert mended.newest == now - by
+    for place, date in latest.items():
+        log = tmp_path / place / ".ninja_log"
+        lines = f"1\t2\t{now - by}\tb.o\tf\n1\t2\t{date - by}\tc.o\tf\n"
+        assert log.read_text() == head + lines
+        assert log.stat().st_mode & 0o777 == 0o640
+    for seconds in (mended.seconds, 0):  # the second time, no date is in the future
+        assert {path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == {now - by}
+        assert seconds == 0 or tree_dates.mend(tmp_path).seconds == 0
 
 
 def test_links_are_not_followed_and_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

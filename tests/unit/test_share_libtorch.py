@@ -100,7 +100,8 @@ def test_the_command_line_keeps_the_list_in_a_file(
     ("in_torch", "in_environment", "is_owned"),
     [
         (["a.h", "sub/b.h"], ["a.h", "sub/b.h", "c.h"], True),
-        (["a.h", "sub/b.h"], ["a.h"], False),
+        (["a.h", "b.h"], ["a.h"], False),
+        (["a.h", "b.h"], ["b.h"], False),
         (["a.h", "sub/b.h"], ["sub/b.h"], False),
         ([], [], False),
     ],
@@ -112,3 +113,22 @@ def test_a_folder_of_headers_is_libtorch_s_if_all_its_files_are(
     lay(tmp_path / "torch", in_torch, "torch")
     lay(tmp_path / "env", in_environment, "libtorch")
     assert share_libtorch.owned(tmp_path / "torch", tmp_path / "env") is is_owned
+
+
+def test_the_flavours_of_a_library_are_taken_out_and_one_link_leads_to_the_installed_one(
+    built: Path, prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A package of its own has each flavour; in the environment of the build is none."""
+    flavours = [f"lib/{share_libtorch.LINALG}{end}" for end in (".so", ".so.lapack", "_magma.so")]
+    lay(built, flavours, "torch")
+    (built / "include/link").symlink_to("c10")
+    lay(prefix, ["include/link/util.h", "include/link/core/a.h"], "libtorch")
+    noted = tmp_path / "list.txt"
+    for action in ("list", "take-out"):
+        assert share_libtorch.main([action, str(built), str(prefix), str(noted)]) == 0
+        assert set(flavours) <= set(noted.read_text().splitlines())
+        assert (built / flavours[0]).exists() == (action == "list")
+    assert share_libtorch.main(["link", str(built), str(prefix), str(noted)]) == 0
+    links = {path.name for path in (built / "lib").iterdir() if path.is_symlink()}
+    assert links == {"libc10.so", "libtorch_python.so", f"{share_libtorch.LINALG}.so"}
+    capsys.readouterr()

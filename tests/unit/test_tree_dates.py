@@ -193,3 +193,11 @@ def test_a_list_that_a_power_cut_has_damaged_is_as_none(left: str, tmp_path: Pat
     (tree / sync_tree.MANIFEST).write_text(left)
     assert sync_tree.sync(source, tree).written == 0
     assert json.loads((tree / sync_tree.MANIFEST).read_text()) == ["a.cpp"]
+
+
+def test_a_tree_without_a_date_in_the_future_stays_as_it_is(tmp_path: Path) -> None:
+    for name, date in {"old": 10**9, "older": 10**8}.items():
+        os.utime(write(tmp_path / name), (date, date))
+    assert tree_dates.mend(tmp_path) == tree_dates.Mended(10**18, 0)
+    assert {path.name: path.stat().st_mtime for path in tmp_path.iterdir()} == {"old": 10**9, "older": 10**8}
+    assert tree_dates.mend(tmp_path / "none") == tree_dates.Mended(0, 0)

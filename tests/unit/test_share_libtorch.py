@@ -121,8 +121,8 @@ def test_the_flavours_of_a_library_are_taken_out_and_one_link_leads_to_the_insta
     """A package of its own has each flavour; in the environment of the build is none."""
     flavours = [f"lib/{share_libtorch.LINALG}{end}" for end in (".so", ".so.lapack", "_magma.so")]
     lay(built, flavours, "torch")
-    (built / "include/link").symlink_to("c10")
-    lay(prefix, ["include/link/util.h", "include/link/core/a.h"], "libtorch")
+    (built / "include/a_link").symlink_to("c10")
+    lay(prefix, ["include/a_link/util.h", "include/a_link/core/a.h"], "libtorch")
     noted = tmp_path / "list.txt"
     for action in ("list", "take-out"):
         assert share_libtorch.main([action, str(built), str(prefix), str(noted)]) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -20,7 +21,7 @@ from conda_wheels import built, licences, make_wheels, nvidia, simple_index, too
 from conda_wheels.built import BuiltPackage
 from conda_wheels.make_wheels import Request
 from conda_wheels.simple_index import IndexedWheel
-from groundwork import files
+from groundwork import files, wheel_file
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from megabuild import environments
 from megabuild.providers.debian import root as debian_root
@@ -562,3 +563,48 @@ def test_the_latest_build_of_each_project_and_python_becomes_a_wheel(tmp_path: P
         packages.append(replace(BUILT, project=project, python=python, path=path))
     found = [package.path.stem for package in built._newest([None, *packages])]
     assert found == ["torch-a", "torch_t-a", "scatter-b"]
+
+
+@pytest.mark.parametrize("project", ["torch", "torch_scatter"])
+def test_a_wheel_gets_all_that_its_users_need(
+    project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of PyTorch's own files, and of the libraries that it vendors."""
+    (tmp_path / "env").mkdir()
+    contents = SimpleNamespace(prefix=tmp_path / "env", paths=["a"], texts={"own": Path("own")}, records={})
+    linking = SimpleNamespace(folders=["nvidia"], requires=["nvidia-cublas"])
+    build = make_wheels._WheelBuild
+    monkeypatch.setattr(build, "_contents", lambda _: contents)
+    monkeypatch.setattr(build, "_link_torch", lambda *_: linking)
+    monkeypatch.setattr(build, "_vendored", lambda *_: tmp_path / "a-1-py3-none-any.whl")
+    monkeypatch.setattr(build, "_vendored_texts", lambda *_: {"vendored": Path("vendored")})
+    done: list[object] = []
+
+    def noting(name: str) -> Callable[..., object]:
+        def note(*given: object) -> object:
+            done.append((name, *given))
+            return given[1]
+
+        return note
+
+    for name in ("lay_out", "add_licences", "add_headers", "link", "set_vendored_rpaths"):
+        monkeypatch.setattr(wheel_tree, name, noting(name))
+    for name in ("name_version", "pack"):
+        monkeypatch.setattr(wheel_file, name, noting(name))
+    package = replace(BUILT, project=project)
+    request = Request(output=tmp_path, config="x", pythons=(), names=(), cache=tmp_path, date=7)
+    made = build(request, tmp_path, package, None, folder=tmp_path, report=lambda _: None).wheel()
+    assert made == tmp_path / "a-1-py3-none-any.whl"
+    tree, is_torch = tmp_path / "tree", project == "torch"
+    of_torch = [
+        ("set_vendored_rpaths", tree, ["nvidia"]),
+        ("add_licences", tree, {"vendored": Path("vendored")}),
+    ]
+    assert done == [
+        ("lay_out", contents.prefix, ["a"], tree), ("add_licences", tree, contents.texts),
+        *([("add_headers", contents.prefix, tree)] if is_torch else []),
+        ("link", tree, ["nvidia"] if is_torch else ()),
+        ("name_version", tree, package.wheel_version, (*package.requires, *(["nvidia-cublas"] if is_torch else []))),
+        *(of_torch if is_torch else []), ("pack", tree, made, 7),
+    ]  # fmt: skip
+    assert not contents.prefix.exists(), "it takes gigabytes"

@@ -63,12 +63,13 @@ def test_libraries_programs_headers_and_cmake_files_are_those_of_upstream_s_whee
 def test_a_built_tree_is_laid_without_its_sources(tmp_path: Path) -> None:
     tree, prefix = tmp_path / "torch", tmp_path / "env"
     of_own_packages = "lib/libtorch_cuda_linalg.so"
-    for place in [*TREES["2.6.0's source"], *COMPILED, *STRAY, "bin/torch_shm_manager", of_own_packages]:
+    more = ("bin/torch_shm_manager", "include/c10/util/a.h", "share/cmake/Torch/TorchConfig.cmake")
+    for place in [*TREES["2.6.0's source"], *COMPILED, *STRAY, *more, of_own_packages]:
         write(tree / place)
     for _ in range(2):  # over those of an earlier, interrupted install
         install_libtorch.install(tree, prefix)
     laid = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if not path.is_dir()}
-    assert laid == {*COMPILED, "bin/torch_shm_manager"}
+    assert laid == {*COMPILED, *more}
     assert {path.name for path in (prefix / "lib").iterdir() if path.is_dir()} == set()
 
 

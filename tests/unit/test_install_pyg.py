@@ -330,10 +330,14 @@ def test_a_wheel_is_kept_under_all_that_it_was_compiled_from(
     def folder() -> Path:
         return installer._Installer._kept_folder(choosing, request)
 
-    monkeypatch.delenv("CXX", raising=False)
+    for name in ("CXX", "CFLAGS"):
+        monkeypatch.delenv(name, raising=False)
     folders = [folder()]
     options.sources = tmp_path
     assert folder() == folders[0], "no sources of this extension"
+    for name, value in {"COLUMNS": "77", "PATH": "/elsewhere", "CFLAGS": ""}.items():
+        monkeypatch.setenv(name, value)
+        assert folder() == folders[0], "it compiles the same"
     (tmp_path / request.release.archive).write_text("sources")
     folders.append(folder())
     monkeypatch.setenv("CXX", "clang++")

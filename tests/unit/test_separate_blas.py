@@ -65,6 +65,19 @@ def test_files_that_read_a_macro_include_the_header_and_no_command_line_names_th
     assert top.index("add_compile_definitions(AT_BLAS_CONFIG_SEPARATE)") < top.index("project(Torch")
 
 
+def test_readers_are_found_in_all_folders_of_sources_also_with_bytes_that_are_no_text(tree: Path) -> None:
+    """A file that asks for a definition compiles without it, to something else."""
+    folders = ("aten/src/ATen/native", "c10/util", "caffe2/core", "functorch/csrc", "torch/csrc")
+    suffixes = ("c", "cc", "cpp", "cu", "cuh", "h", "hpp", "mm")
+    text = "// by Ren\udce9\n#ifdef MKL_HAS_SBGEMM\n#endif\n".encode(errors="surrogateescape")
+    readers = {f"{folder}/{suffix}.{suffix}" for folder in folders for suffix in suffixes}
+    for name in (*readers, "c10/util/notes.txt", "third_party/x/x.cpp"):
+        write(tree / name, text)
+    found = {str(path.relative_to(tree)) for path in separate_blas.separate(tree)}
+    assert found - FILES.keys() == readers
+    assert {(tree / name).read_bytes() for name in readers} == {INCLUDE.encode() + text}
+
+
 @pytest.mark.parametrize(
     ("source", "definition", "compiles"),
     [

@@ -191,3 +191,14 @@ def test_an_archive_of_too_many_entries_is_refused(tmp_path: Path, monkeypatch: 
         tarball.write_bytes(gzip.compress(packed_tar(*[(tarfile.REGTYPE, 0)] * count)))
         with nullcontext() if count == 3 else pytest.raises(IntegrityError, match="more than 3 entries"):
             archives.unpack(tarball, tmp_path / "unpacked")
+
+
+@pytest.mark.parametrize("how", TARS)
+def test_a_tar_archive_with_damaged_content_is_to_be_downloaded_again(how: str, tmp_path: Path) -> None:
+    content = bytearray(TARS[how](packed_tar(*[(tarfile.REGTYPE, 1 << 12)] * 9)))
+    tarball = tmp_path / f"damaged.tar.{how}"
+    for damaged in (content[: len(content) // 2], content[:20] + b"\xff" * (len(content) - 20)):
+        tarball.write_bytes(damaged)
+        with pytest.raises(IntegrityError, match="cannot be unpacked") as told:
+            archives.unpack(tarball, tmp_path / "unpacked")
+        assert told.value.remedy == "download the archive again"

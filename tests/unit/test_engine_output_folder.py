@@ -308,3 +308,25 @@ def test_each_staging_that_is_finished_is_flushed(tmp_path: Path, monkeypatch: p
         for _ in range(2):
             output_folder.seal_stagings(tmp_path / "out")
         assert len(output_folder.staging_caches(tmp_path / "out")) == len(flushed) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"packages.conda": 3}',
+        '{"packages.conda": {"a": 1}}',
+        '{"packages.conda": {"a": {}}}',
+        None,
+    ],
+)
+def test_an_index_that_cannot_be_read_lists_unknown_packages(text: str | None, tmp_path: Path) -> None:
+    write(tmp_path / "noarch/repodata.json", '{"packages.conda": {"b": {"sha256": "1"}}}')
+    write(tmp_path / ".tmp/note")
+    assert channel_folder.listed_hashes(tmp_path) == {"noarch/b": "1"}
+    (tmp_path / "linux-64").mkdir()
+    if text is not None:
+        write(tmp_path / "linux-64/repodata.json", text)
+    assert channel_folder.listed_hashes(tmp_path) is None

@@ -304,14 +304,15 @@ def test_a_repository_without_configs_has_nothing_to_audit(tmp_path: Path) -> No
 def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_read(
     failing: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sides = ("staging_build", "build", "staging_host", "host", "run", "constraints")
     configs = [SimpleNamespace(name=name, build_platform="", platform="linux-64") for name in "abc"]
     broken = [configs[number].name for number in failing]
 
     def render_recipe(config: Any, *_: object, **__: object) -> Any:
         if config.name in broken:
             raise ConfigError(f"{config.name} is wrong")
-        sides = ("staging_build", "build", "staging_host", "host", "run", "constraints")
-        return [SimpleNamespace(name="own", skipped=False, **dict.fromkeys(sides, ("own", "x >=1")))]
+        requirements = {side: ("own", f"{side} >=1") for side in sides}
+        return [SimpleNamespace(name="own", skipped=False, **requirements)]
 
     monkeypatch.setattr(recipe_pins, "render", render_recipe)
     monkeypatch.setattr(recipe_pins, "requirement_lines", lambda *_: [])
@@ -324,5 +325,5 @@ def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_rea
     needs = list(recipe_pins._of_recipe(tmp_path, cast(Any, request), troubles))
     assert troubles == [f"{name} is wrong" for name in broken]
     assert {(need.config.name, need.name) for need in needs} == {
-        (name, "x") for name in "abc" if name not in broken
+        (name, side) for name in "abc" if name not in broken for side in sides
     }

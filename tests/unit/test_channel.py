@@ -8,6 +8,7 @@ import pytest
 
 from groundwork.channel import Channel
 from groundwork.network.channel_logins import separate_logins
+from megabuild.providers.environment import Environment
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,16 @@ def test_an_address_names_a_folder_or_a_server(address: str, folder: Path | None
     channel = Channel.parse(address)
     assert (channel.address, channel.folder, channel.url) == (address, folder, url)
     assert not channel.this_machine
+
+
+def test_packages_of_a_folder_for_this_machine_are_of_its_compilers(tmp_path: Path) -> None:
+    """Of another system's libraries and compilers, whether from its own files or from a root's."""
+    for channels, local in (
+        ((Channel.of_folder(tmp_path, this_machine=True), Channel.parse("https://host.example/x")), True),
+        ((Channel.of_folder(tmp_path),), False),
+        ((), False),
+    ):
+        assert Environment(channels=channels, pythons=()).local is local
 
 
 def test_only_a_servers_address_has_credentials(tmp_path: Path) -> None:

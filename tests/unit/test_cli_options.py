@@ -187,6 +187,13 @@ def test_audit_fills_its_model(
     assert taken[1][:2] == ("bump", AuditOptions(bump="newest", every_row=True))
 
 
+@pytest.mark.parametrize(
+    ("command", "option"), [("audit", "--timeout"), ("install-pyg", "--jobs")], ids=["a float", "an integer"]
+)
+def test_a_number_below_the_smallest_one_is_refused(command: str, option: str, invocation: Invocation) -> None:
+    assert call(invocation, command, option, "0").exit_code == 2
+
+
 def escape(text: str) -> str:
     """Return text on one line, with a backslash before signs that Markdown would not show."""
     return re.sub(r"[<*|]", r"\\\g<0>", " ".join(text.split()))

@@ -316,6 +316,27 @@ def test_a_config_that_cannot_be_interrupted_yet_is_ended(builds: Builds) -> Non
     assert builds.codes(ends) == {"a": 130, "b": 130}
 
 
+def test_after_an_error_no_process_of_a_config_is_left(
+    builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a second Ctrl-C: the files of their pool are removed below them."""
+    builds.plan("a", until=["never"])
+    started: list[subprocess.Popen[bytes]] = []
+
+    def fail(running_builds: side_by_side._Builds) -> None:
+        started.extend(running.guard for running in running_builds._running.values())
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(side_by_side._Builds, "_look", fail)
+    with pytest.raises(OSError, match="Input"):
+        builds.build(["a"])
+    (guard,) = started
+    assert guard.returncode is not None
+    for stream in (guard.stdout, guard.stderr):
+        if stream is not None:
+            stream.close()
+
+
 def test_an_interrupted_config_starts_no_other_but_lets_those_that_run_end(builds: Builds) -> None:
     builds.plan("a", code=130)
     builds.plan("b", until=["go"])

@@ -76,6 +76,19 @@ def test_a_config_of_wheels_has_the_pythons_that_its_release_supports(repository
     assert {config.variant["is_python_min"][:2] for config in oldest.values()} == {("true", "false")}
 
 
+def test_on_a_full_disk_the_config_files_stay(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = available(copy)
+    (copy / CONFIG_FOLDER / f"{before[0]}.yaml").unlink()
+
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(OSError, match="No space"):
+        matrix.write(copy)
+    assert available(copy) == before[1:]
+
+
 def test_the_row_of_the_next_python_is_a_comment_away(copy: Path) -> None:
     path = copy / MATRIX_FILE
     row = "  # - 3.15.* *_cp315"

@@ -74,6 +74,7 @@ def test_one_line_sources_are_read(tmp_path: Path) -> None:
 
 def test_other_projects_are_no_debian_mirror(tmp_path: Path) -> None:
     text = "deb http://archive.example/ubuntu noble main\ndeb http://other.example/apt stable main\n"
+    text += "deb http://packages.example/debian/12/prod bookworm main\ndeb http://x.example/debian-ports sid main\n"
     text += "deb http://mirror.example/debian trixie contrib\ndeb http://mirror.example/debian trixie-security main\n"
     with pytest.raises(ProviderError, match="Debian") as raised:
         apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, a_list=text)))

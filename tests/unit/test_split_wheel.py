@@ -198,21 +198,23 @@ def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: 
         wheel_parts.find(tmp_path, "3.13")
 
 
-def test_build_id_and_local_symbols_make_no_other_library_and_other_code_does(tmp_path: Path) -> None:
+def test_build_id_and_local_symbols_make_no_other_library_and_other_code_or_data_do(tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
-    one, twin, other = (tmp_path / f"{name}.so" for name in ("one", "twin", "other"))
-    for library, helper, number, build_id in (
-        (one, "helper", 1, "0x01"), (twin, "assistant", 1, "0x02"), (other, "helper", 2, "0x01"),
+    one, twin, other, data = (tmp_path / f"{name}.so" for name in ("one", "twin", "other", "data"))
+    for library, helper, number, build_id, table in (
+        (one, "helper", 1, "0x01", 1), (twin, "assistant", 1, "0x02", 1), (other, "helper", 2, "0x01", 1),
+        (data, "helper", 1, "0x01", 2),
     ):  # fmt: skip
         code = f"static int {helper}(int a) {{ return a + {number}; }}\n"
-        code += f"int answer(int a) {{ return {helper}(a) * 7; }}\n"
+        code += f"int answer(int a) {{ return {helper}(a) * 7; }}\nconst int table[] = {{ {table}, 3 }};\n"
         (tmp_path / "source.c").write_text(code)
         options = ["-O0", "-shared", "-fPIC", f"-Wl,--build-id={build_id}"]
         subprocess.run(["gcc", *options, "-o", library, tmp_path / "source.c"], check=True)
     assert one.read_bytes() != twin.read_bytes()
     assert same_code(one, twin)
     assert not same_code(one, other)
+    assert not same_code(one, data), "GPU kernels are data"
 
 
 def test_cmake_files_are_as_those_of_a_compiled_libtorch(tmp_path: Path, repository: Path) -> None:

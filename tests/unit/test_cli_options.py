@@ -190,7 +190,9 @@ def test_audit_fills_its_model(
 @pytest.mark.parametrize(
     ("command", "option"), [("audit", "--timeout"), ("install-pyg", "--jobs")], ids=["a float", "an integer"]
 )
-def test_a_number_below_the_smallest_one_is_refused(command: str, option: str, invocation: Invocation) -> None:
+def test_a_number_below_the_smallest_one_is_refused(
+    command: str, option: str, invocation: Invocation
+) -> None:
     assert call(invocation, command, option, "0").exit_code == 2
 
 

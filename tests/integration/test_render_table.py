@@ -77,11 +77,25 @@ def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config,
         assert [other.file_name for other in more if satisfied([spec], other.id)] == [pytorch.file_name]
     # nothing of staging or of the others depends on it: switched on later, it compiles nothing
     assert not any("pytorch-tests" in spec for one in more for spec in one.run)
-    rehearsed = replace(options, rehearse=True)
-    for choice, expected in ((True, True), (None, False)):
-        chosen = replace(rehearsed, upstream_tests=choice)
-        packages = render_recipe(chosen, overrides_from_options(chosen))
-        assert any(one.name == "pytorch-tests" and not one.skipped for one in packages) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["linux_64_cpu", "linux_64_cuda130", "linux_aarch64_cpu", "linux_64_cpu_debian"]
+)
+@pytest.mark.parametrize(("choice", "expected"), [(True, True), (None, False)])
+def test_a_rehearsal_has_upstream_s_tests_on_request_only(
+    name: str, choice: bool | None, expected: bool, tmp_path: Path
+) -> None:
+    options = Options(
+        config=load(ROOT, name),
+        root=ROOT,
+        output=tmp_path,
+        cache=tmp_path,
+        rehearse=True,
+        upstream_tests=choice,
+    )
+    packages = render_recipe(options, overrides_from_options(options))
+    assert any(one.name == "pytorch-tests" and not one.skipped for one in packages) == expected
 
 
 def test_requirements_are_those_of_the_config(config: Config, packages: tuple[PlannedPackage, ...]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from audit_site import config, services
 
+from groundwork import files
 from pin_audit.ci_rules import NotInFile, lines, literal
 from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome, UpstreamArchs
 from pin_audit.repositories import Repositories
@@ -232,3 +233,16 @@ def test_a_local_tree_has_regular_files_and_follows_no_link(tmp_path: Path) -> N
     (tree / "link.txt").symlink_to(secret / "triton_version.txt")
     paths = ("third_party/eigen_pin.txt", ".ci/triton_version.txt", "link.txt", "third_party", "missing")
     assert LocalTree(tree).read(paths) == {"third_party/eigen_pin.txt": b"5.0.1\n"}
+
+
+def test_a_file_of_a_local_tree_that_cannot_be_read_is_no_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit would show rows as if upstream did not have them."""
+
+    def refuse(path: Path, **_: object) -> Any:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(files, "open_regular", refuse)
+    with pytest.raises(PermissionError, match=r"pin\.txt"):
+        LocalTree(tmp_path).read(("pin.txt",))

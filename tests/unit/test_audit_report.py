@@ -136,9 +136,13 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path, line_end: str)
 
 
 def test_gates_have_exit_codes_of_their_own(
-    of: Callable[..., Result], invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+    of: Callable[..., Result], invocation: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert of(CONFLICT).exit_code == 0
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\n{END}\n")
+    written = of(CONFLICT, "--write", str(page), "--fail-on", "conflict")
+    assert written.exit_code == VerdictError.exit_code
     codes = [of(CONFLICT, "--fail-on", word).exit_code for word in ("conflict", "recipe-newer", "confict")]
     assert codes == [VerdictError.exit_code, 0, 2]
     silent = {name: lambda _, name=name: SourceOutcome(source=name, trouble="no answer") for name in SOURCES}

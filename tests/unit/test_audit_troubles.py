@@ -20,6 +20,7 @@ from small_files import program, write
 from groundwork import files
 from groundwork.errors import AuditError, ConfigError, Interrupted, MegabuildError, ProviderError, UsageError
 from groundwork.files import FileLock
+from groundwork.network.client import NetworkError
 from pin_audit import audit_report, bump_hashes, command, git_command, snapshots, targets
 from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import BEGIN, END
@@ -32,6 +33,7 @@ from pin_audit.run_sources import gather
 from pin_audit.services import Services
 from pin_audit.snapshots import Snapshot
 from pin_audit.sources import pinning, recipe_pins, submodules
+from pin_audit.sources.wheel_metadata import IndexPage
 
 NAMES = ("a", "b", "c")
 URLS = [f"https://github.com/o/{name}/releases/download/v1/{name}.tar.gz" for name in NAMES]
@@ -111,6 +113,19 @@ def test_a_clone_that_cannot_be_updated_is_used_with_a_warning(upstream: Path, t
     assert again.describe("v1") == "v1"
     (warning,) = again._services.warnings
     assert "; using the clone of " in warning
+
+
+def test_an_answer_of_the_cache_in_place_of_a_server_s_is_a_warning(tmp_path: Path) -> None:
+    page = IndexPage(url="https://x.example/simple/")
+    Services(tmp_path).cached(page, 0.0, lambda: b"old")
+    again = Services(tmp_path)
+
+    def fail() -> bytes:
+        raise NetworkError("x.example: no answer")
+
+    assert again.cached(page, -1.0, fail).data == b"old"
+    (warning,) = again.warnings
+    assert "no answer" in warning
 
 
 @pytest.mark.parametrize("fault", ["no repository", "another user's cache", "another process"])

@@ -143,6 +143,14 @@ def test_a_package_leaves_the_records_before_the_disk(tmp_path: Path) -> None:
     assert calls.index(f"rename {published.RECORDS}") < calls.index(f"remove {record.path}")
 
 
+def test_a_former_record_leaves_before_its_package_is_replaced(tmp_path: Path) -> None:
+    """Killed in between, the next run would find a damaged package."""
+    channel, record = publish(tmp_path, "a")
+    with watched(channel) as calls:
+        publish(tmp_path, "a", "another")
+    assert calls.index(f"rename {published.RECORDS}") < calls.index(f"rename {record.path}")
+
+
 def test_a_package_is_on_the_disk_before_it_has_a_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,9 +103,11 @@ def test_a_wheel_brings_the_headers_that_extensions_include(tmp_path: Path) -> N
     assert {path.relative_to(include).as_posix() for path in include.rglob("*.h")} == names
 
 
-def test_a_wheel_has_a_module_that_is_one_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "site", ["lib/python3.12/site-packages", "lib/python3.14t/site-packages", "site-packages"]
+)
+def test_a_wheel_has_a_module_that_is_one_file(site: str, tmp_path: Path) -> None:
     names = {"single.py", "package/__init__.py"}
-    site = "lib/python3.12/site-packages"
     path = make_package(tmp_path, "x", "1", "0", {f"{site}/{name}": "" for name in names})
     build: Any = SimpleNamespace(folder=tmp_path, built=replace(BUILT, path=path))
     contents = make_wheels._WheelBuild._package(build)

@@ -148,6 +148,8 @@ _LINK = "FAILED: a.so\nc++ -o a.so\nx.h:3:1: warning: unused\n"
         ("error: expected `;`\n --> src/main.rs:4:5\nerror: could not compile", "src/main.rs:4: error: expected `;`"),
         (f"{_LINK}a.o:a.cpp:function main: error: undefined reference to 'f()'\ncollect2: error: ld returned 1",
          "a.o: undefined reference to 'f()'"),
+        ((f"{_LINK}/usr/bin/ld: skipping incompatible /usr/lib32/libz.so when searching for -lz\n"
+         "/usr/bin/ld: cannot find -lz"), "cannot find -lz"),
         (f"{_LINK}mold: fatal: library not found: cudart", "fatal: library not found: cudart"),
         (f"{_LINK}collect2: fatal error: ld terminated with signal 11", "collect2: fatal error: ld terminated"),
         (f"{_LINK}/usr/bin/ld: warning: relocation against `x' in read-only section\n/usr/bin/ld: cannot find -lz",

@@ -103,6 +103,20 @@ def test_a_missing_part_of_a_compiler_is_named(
     assert refused.value.exit_code == 5
 
 
+@pytest.mark.parametrize("part", ["cc1", "cc1plus", "as", "ld"])
+def test_another_part_of_a_compiler_is_another_toolchain(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = make_program(tmp_path / "parts" / part, "exit 0")
+    for name in ("gcc", "g++"):
+        text = f'[ "$1" != -print-prog-name={part} ] || exec echo {other}\nexec {shutil.which(name)} "$@"'
+        make_program(tmp_path / name, text)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    first = probe().digest
+    make_program(other, "exit 1")
+    assert probe().digest != first
+
+
 def _activated(packages: dict[str, LocalPackage], prefix: Path, script: str, **variables: str) -> str:
     for name in ("binutils_linux-64", "gcc_linux-64", "gxx_linux-64"):
         (prefix / name).mkdir(parents=True)

@@ -198,7 +198,7 @@ def test_the_environment_is_that_of_the_root(
     def channel(request: object, *_: object, extra: list[LocalPackage], **more: Any) -> LocalChannel:
         asked.append(([package.name for package in extra], more["toolchain"], more["only"]))
         return LocalChannel(
-            path=tmp_path, packages=tuple(extra), toolchain=toolchain, stand_ins=(), by_name=()
+            path=tmp_path, packages=tuple(extra), toolchain=toolchain, stand_ins=(), by_name=("frobnicate",)
         )
 
     for name in ("find", "make"):
@@ -224,6 +224,7 @@ def test_the_environment_is_that_of_the_root(
         assert (environment.root, environment.source) == (made.path, made.source)
         assert environment.of_root == provider.keys_of_root(own[name] for name in names)
         assert {*environment.of_root} == {*names} - {"cudnn"}
+        assert any("from pip's indexes by name: frobnicate" in note for note in environment.notes)
         assert environment.overrides["torch_source_path"] == (provider.SOURCE_INSIDE,)
         assert environment.overrides["c_compiler_version"] == ("99",)
         assert environment.virtual_packages == {"__glibc": "2.41", **({"__cuda": version} if version else {})}

@@ -65,6 +65,13 @@ def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_l
     assert interpreters.find(lambda _: None, paths) == {}
 
 
+def test_a_newer_python_without_headers_stands_in_no_older_ones_way(tmp_path: Path) -> None:
+    newer = _fake(tmp_path / "newer", "3.12.10", headers=False)
+    older = _fake(tmp_path / "older", "3.12.3")
+    for paths in ([newer, older], [older, newer]):
+        assert interpreters.find(lambda _: None, paths)["3.12"].version == "3.12.3"
+
+
 def test_pyenv_and_uv_folders_are_searched_and_closed_ones_passed_over(tmp_path: Path) -> None:
     pyenv = _fake(tmp_path / "pyenv" / "versions" / "3.12.1", "3.12.1")
     uv = _fake(tmp_path / "data" / "uv" / "python" / "cpython-3.13.2-linux", "3.13.2")

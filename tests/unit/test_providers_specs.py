@@ -11,6 +11,7 @@ from packaging.specifiers import SpecifierSet
 from rattler import MatchSpec
 
 from groundwork.errors import ProviderError
+from groundwork.names import PackageId
 from megabuild.providers import specs
 from megabuild.providers.local import placeholder_packages
 from megabuild.providers.local.compilers import Toolchain
@@ -87,6 +88,15 @@ def test_an_example_satisfies_everything_asked(asked: list[str]) -> None:
     name = asked[0].split()[0]
     (found,) = examples(_specs(*asked), name, "rehearsal")
     assert specs.satisfied(_specs(*asked), found)
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_satisfied"),
+    [("x 1.* *_cuda", True), ("x 1.* *_cpu", False), ("x 2.* *_cuda", False), ("x", True)],
+)
+def test_a_package_satisfies_version_and_build_string(asked: str, is_satisfied: bool) -> None:
+    package = PackageId("x", "1.2", "h0_0_cuda")
+    assert specs.satisfied(_specs(asked), package) == is_satisfied
 
 
 def test_contradictory_requirements_get_a_package_each() -> None:

@@ -415,6 +415,31 @@ def test_a_build_keeps_packages_of_the_plans_inputs(tmp_path: Path, monkeypatch:
     assert build.missing == {"a.conda": cast(Any, "a")}
 
 
+def test_a_package_that_is_built_again_under_its_name_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of former inputs is removed before the folder is looked at."""
+    former = write(tmp_path / "out/linux-64/a-1-0.conda", "former")
+
+    def prepare(*_: object, **__: object) -> list[str]:
+        former.unlink()
+        return []
+
+    monkeypatch.setattr(output_folder, "prepare_output", prepare)
+    monkeypatch.setattr(package_build, "paths", lambda *_: [])
+    taken: list[Path] = []
+    monkeypatch.setattr(PackageBuild, "_take_package", lambda _, path: taken.append(path))
+    options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    progress = SimpleNamespace(plan=SimpleNamespace(options=options), existing=set())
+    item = SimpleNamespace(file_name=former.name, fingerprint="new", package="a")
+    build = PackageBuild(
+        cast(Any, SimpleNamespace(state=tmp_path)), cast(Any, progress), cast(Any, [item]), {}
+    )
+    write(former, "new")
+    build._look()
+    assert taken == [former]
+
+
 def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run need not compile again."""
 

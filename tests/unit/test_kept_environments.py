@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -690,6 +690,15 @@ def test_of_many_changed_programs_the_first_are_named(tmp_path: Path) -> None:
     assert (error.value.message, error.value.exit_code) == (said, 5)
 
 
+def record_of(packages: Sequence[RecordedPackage], channels: Sequence[Channel]) -> EnvironmentRecord:
+    """The record of an unfinished run with these packages."""
+    recorded = [RecordedChannel(address=one.address, folder=None, this_machine=False) for one in channels]
+    return EnvironmentRecord(
+        config="a", provider="conda-forge", planned=0.0, is_complete=False, pythons=(), overrides={},
+        packages=tuple(packages), channels=tuple(recorded),
+    )  # fmt: skip
+
+
 def test_each_channel_keeps_its_own_packages(tmp_path: Path) -> None:
     """Channels of higher priority hide packages of the others."""
     channels = []
@@ -703,11 +712,7 @@ def test_each_channel_keeps_its_own_packages(tmp_path: Path) -> None:
             url="", channel=channels[-1].address, entry={},
         )  # fmt: skip
         packages.append(made)
-    recorded = [RecordedChannel(address=one.address, folder=None, this_machine=False) for one in channels]
-    record = EnvironmentRecord(
-        config="a", provider="local", planned=0.0, is_complete=False, pythons=(), overrides={},
-        packages=tuple(packages), channels=tuple(recorded),
-    )  # fmt: skip
+    record = record_of(packages, channels)
     kept = keep_channels(record, Environment(channels=tuple(channels), pythons=()), place(tmp_path))
     names = [[path.name for path in cast(Path, one.folder).rglob("*.conda")] for one in kept]
     assert names == [["a-1-0.conda"], ["b-1-0.conda"]]
@@ -776,11 +781,7 @@ def test_all_recorded_packages_are_looked_for_on_servers_next_to_folders(
             url=f"https://x.example/c/linux-64/{name}-1-0.conda", channel="https://x.example/c", entry={},
         )  # fmt: skip
         packages.append(made)
-    recorded = [RecordedChannel(address=one.address, folder=None, this_machine=False) for one in channels]
-    record = EnvironmentRecord(
-        config="a", provider="conda-forge", planned=0.0, is_complete=False, pythons=(), overrides={},
-        packages=tuple(packages), channels=tuple(recorded),
-    )  # fmt: skip
+    record = record_of(packages, channels)
     login = Login(address="https://x.example/c", host="x.example", user="ann")
     given = Environment(channels=channels, pythons=(), logins=(login,))
     keep_channels(record, given, place(tmp_path))

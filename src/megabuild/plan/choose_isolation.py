@@ -63,9 +63,12 @@ def check_engine(requested: Engine | None, config: Config, *, rehearses: bool) -
 
 
 def isolation_of(
-    options: Options, environment: Environment, *, fetches_sources: bool = False
+    options: Options, environment: Environment, *, fetches_sources: bool
 ) -> Isolation | IsolationError:
-    """Return the isolation of a run, or the error that prevents it: a plan is useful without isolation."""
+    """Return the isolation of a run, or the error that prevents it: a plan is useful without isolation.
+
+    ``fetches_sources``: a build may fetch sources of extensions.
+    """
     try:
         check_platform(options)
         isolation = choose_isolation(

@@ -72,9 +72,7 @@ class Question(Key):
     format: int
     requirements: Sequence[str]  #: sorted
     python: str  #: version and ABI, which names the machine
-    platform: (
-        str  #: the best tag of wheels for it, ``manylinux_2_41_x86_64``: a cache may serve several machines
-    )
+    platform: str  #: the best tag of its wheels, as ``manylinux_2_41_x86_64``: machines may share a cache
     dependencies: bool
     more: Sequence[str]  #: indexes and folders besides pip's
     index: str | None  #: in place of all indexes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -40,9 +41,10 @@ from megabuild.isolation.engine import Engine
 from megabuild.plan import environment_record, kept_channels, kept_environments, planning, solving
 from megabuild.plan.environment_packages import solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
+from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.kept_channels import KeptPlace, VanishedError, keep_channels
 from megabuild.plan.kept_environments import day
-from megabuild.plan.plan import KeptEnvironments, NewerPackage, PlanItem, Task
+from megabuild.plan.plan import KeptEnvironments, Method, NewerPackage, PlanItem, Task
 from megabuild.plan.run_choices import EnvironmentChoice
 from megabuild.plan.torch_version import TorchRelease
 from megabuild.plan.tree_reuse import TreeUse
@@ -532,6 +534,35 @@ def test_a_recipe_that_needs_another_package_gets_the_newest(tiny: Tiny) -> None
         tiny.plan(environments=KEPT)
     assert "further" in tiny.plan().notes[0]
     assert tiny.run().ok
+
+
+@pytest.mark.usefixtures("unfinished")
+@pytest.mark.parametrize(
+    ("needs", "method", "is_kept"),
+    [
+        ("tool", Method.NOTHING, True),  # for want of a source, for example
+        ("further", Method.COMPILE, True),
+        ("further", Method.NOTHING, False),
+        ("nowhere", Method.NOTHING, True),
+    ],
+)
+def test_an_extension_that_needs_another_package_gets_the_newest(
+    needs: str, method: Method, is_kept: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless these have no solution either."""
+    make_channel(tiny.channel, (("further", "1.0", "0"),))
+    item = PlanItem(package=replace(tiny.plan().items[0].package, name="ext", host=(needs,), run=(), test=()))
+    task = Task(extension="ext", python="3.12", recipe=tiny.root, items=(item,), overrides={}, method=method)
+    monkeypatch.setattr(ExtensionPlanner, "plan", lambda *_: (task,))
+    if is_kept:
+        assert tiny.plan().kept is not None
+        return
+    plan = tiny.plan()
+    assert plan.kept is None
+    assert re.search("not kept: ext .*: host environment cannot be solved", plan.notes[0])
+    with pytest.raises(PreflightError, match="cannot be kept: ext .*: host environment") as caught:
+        tiny.plan(environments=KEPT)
+    assert "--environments newest" in caught.value.remedy
 
 
 @pytest.mark.usefixtures("finished")

@@ -21,8 +21,9 @@ from megabuild.plan import environment_record, tree_reuse
 from megabuild.plan.environment_packages import Requirements, requirements_of, solve_all
 from megabuild.plan.environment_record import EnvironmentRecord, RecordedChannel, RecordedPackage
 from megabuild.plan.options import Options
-from megabuild.plan.plan import KeptEnvironments, NewerPackage, Plan
+from megabuild.plan.plan import KeptEnvironments, Method, NewerPackage, Plan, Task
 from megabuild.plan.run_choices import EnvironmentChoice
+from megabuild.plan.solving import Solver
 from megabuild.providers.environment import Environment
 
 #: The option in hints.
@@ -83,6 +84,35 @@ def check_keepable(plan: Plan) -> None:
     for item in plan.items:
         if item.package.names_channels:
             raise PreflightError(f"{item.package.name}: its build string has a hash over the channels")
+
+
+def check_extensions(plan: Plan, newest: Environment) -> None:
+    """Raise PreflightError if an extension cannot be built with a plan's packages, but with the ``newest`` ones.
+
+    An extension that no earlier run has built may need packages that their record lacks.
+
+    Raises ChannelError: A channel refuses, does not answer, or has an unreadable index.
+    """
+    own = [item.package for item in plan.items]
+    for task in plan.extensions:
+        own += task.packages
+    platforms = plan.options.config.platforms
+    of_record = Solver(plan.environment, platforms, own)
+    of_channels = Solver(newest, platforms, own)
+    for task in plan.extensions:
+        if task.method is Method.NOTHING:
+            reason = _why_unsolvable(task, of_record)
+            if reason and not _why_unsolvable(task, of_channels):
+                raise PreflightError(reason)
+
+
+def _why_unsolvable(task: Task, solver: Solver) -> str:
+    try:
+        for package in task.packages:
+            solver.built_with(package)
+    except PreflightError as error:
+        return error.message
+    return ""
 
 
 def day(seconds: float) -> str:

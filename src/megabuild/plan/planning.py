@@ -190,6 +190,7 @@ class _Draft:
         kept = replace(given, channels=channels, overrides=record.overrides, pending=pending)
         plan = self._plan_in(kept, isolation)
         kept_environments.check_keepable(plan)
+        kept_environments.check_extensions(plan, given)
         return replace(plan, kept=kept_environments.describe(plan, record, given, options))
 
     def _plan_in(self, given: Environment, isolation: Isolation | IsolationError) -> Plan:

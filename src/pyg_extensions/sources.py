@@ -50,6 +50,9 @@ class Sources:
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  #: sentences for the plan, by extension
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders to compile, by extension
+    remote: set[str] = field(
+        default_factory=set
+    )  #: extensions whose sources the build engine fetches from servers
 
 
 def archive_address(base: str, wanted: ExtensionRelease) -> str:
@@ -75,6 +78,8 @@ def find(recipes: Collection[str], variant: Variant, given: str | None, cache: P
         search.commit(extension)
     for extension in extensions:
         search.checkout(extension)
+    for extension in extensions:
+        search.note_remote(extension)
     return search.found
 
 
@@ -182,10 +187,7 @@ class _Search:
     def checkout(self, extension: Extension) -> None:
         """Find sources that are a git checkout: in the user's folder, in the variant's folder, or upstream."""
         checkout = extension.checkout
-        if checkout is None:
-            return
-        optional = extension.has_sdist  # METIS, without which torch_sparse can be built
-        if optional and value_of(self._variant, METIS, _NO_METIS) == _NO_METIS:
+        if checkout is None or not self._uses_checkout(extension):
             return
         name = extension.conda
         local = self._local_checkout(checkout)
@@ -194,12 +196,34 @@ class _Search:
             self.found.folders[name] = local
             return
         reason = self._why(checkout.repository)
-        if reason and optional:
+        if reason and extension.has_sdist:
             self.found.overrides[METIS] = (_NO_METIS,)
             note = f"METIS's repository cannot be reached ({reason}): building without METIS"
             self.found.notes[name] = note
         elif reason:
             self.found.left_out[name] = f"its repository cannot be reached ({reason}): {_REMEDY}"
+
+    def note_remote(self, extension: Extension) -> None:
+        """Note whether the engine fetches sources of an extension from a server: its archive, commit or checkout."""
+        name = extension.conda
+        if name in self.found.left_out:
+            return
+        from_commit = extension.git_key in self.found.overrides
+        from_archive = name in self._published() and not from_commit
+        remote_archive = from_archive and not self._value(BASE).startswith("file:")
+        remote_checkout = self._uses_checkout(extension) and name not in self.found.folders
+        if from_commit or remote_archive or remote_checkout:
+            self.found.remote.add(name)
+
+    def _uses_checkout(self, extension: Extension) -> bool:
+        """Return whether sources of an extension are a git checkout; torch_sparse can be built without METIS."""
+        if extension.checkout is None:
+            return False
+        return not extension.has_sdist or self._value(METIS, _NO_METIS) != _NO_METIS
+
+    def _value(self, key: str, default: str = "") -> str:
+        """Return the value of a key, as found or as in the variant."""
+        return next(iter(self.found.overrides.get(key, ())), value_of(self._variant, key, default))
 
     def _local_checkout(self, checkout: Checkout) -> Path | None:
         """Return the checkout in the user's folder, or the folder that the variant names."""

@@ -18,7 +18,7 @@ from megabuild.configs.config import Config, load
 from megabuild.configs.platforms import Platforms
 from megabuild.configs.render import PlannedPackage
 from megabuild.plan import extensions
-from megabuild.plan.extensions import ExtensionPlanner, why_not
+from megabuild.plan.extensions import ExtensionPlanner, packages_of, why_not
 from megabuild.plan.fingerprint import PackageInputs
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, PlanItem, Task
@@ -78,6 +78,7 @@ def test_a_folder_of_archives_stands_in_for_the_index(
     assert found.overrides["pyg_source_base"] == (folder.as_uri(),)
     assert set(found.left_out) == {"pyg-lib"}
     assert found.overrides["pyg_sparse_metis"] == ("none",)
+    assert not found.remote
     assert "without METIS" in found.notes["pytorch_sparse"]
     (folder / "torch_cluster-1.6.3.tar.gz").unlink()
     found = sources.find(recipes(repository), variant, str(folder), NONE)
@@ -99,6 +100,7 @@ def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Vari
         (folder / name).mkdir()
     found = sources.find(recipes(repository), variant, str(folder), NONE)
     assert not found.left_out
+    assert not found.remote
     assert found.overrides["pyg_lib_source_path"] == (str(folder / "pyg-lib"),)
     assert found.folders == {"pyg-lib": folder / "pyg-lib", "pytorch_sparse": folder / "METIS"}
     assert "pyg_sparse_metis" not in found.overrides
@@ -120,6 +122,19 @@ def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     assert found.overrides["pyg_source_base"] == (tmp_path.as_uri(),)
     assert len(found.notes) == len(WITH_ARCHIVE), "the plan says where they come from"
     assert set(found.left_out) == {"pyg-lib"}
+    assert not found.remote
+
+
+def test_sources_are_remote_one_by_one(
+    repository: Path, variant: Variant, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "why_unreachable", lambda address, seconds: "")
+    everything = set(recipes(repository))
+    assert sources.find(everything, variant, None, NONE).remote == everything
+    assert sources.find(everything, variant, "https://host.example/pyg", NONE).remote == everything
+    assert sources.find(everything, variant, str(folder), NONE).remote == {"pyg-lib", "pytorch_sparse"}
+    without_metis = {**variant, "pyg_sparse_metis": ("none",)}
+    assert sources.find(everything, without_metis, str(folder), NONE).remote == {"pyg-lib"}
 
 
 def test_an_address_with_a_password_gets_into_no_variant(
@@ -149,6 +164,7 @@ def test_archives_that_no_index_has_any_more_come_from_their_repository(
     monkeypatch.setattr(sources, "why_unreachable", retired)
     found = sources.find(recipes(repository), variant, None, NONE)
     assert not found.left_out
+    assert found.remote == set(recipes(repository)), "commits are fetched as well"
     assert found.overrides["pyg_scatter_git"] == ("https://github.com/rusty1s/pytorch_scatter.git",)
     assert variant["pyg_scatter_commit"][0][:12] in found.notes["pytorch_scatter"]
 
@@ -328,7 +344,7 @@ def test_extensions_are_rendered_with_the_values_of_the_run_and_of_their_sources
     options = options_for(repository, folder, "linux_64_cpu", "scatter")
     planner = ExtensionPlanner.find(options, print)
     of_provider = {**PYTHON, "c_compiler_version": ("15",), sources.BASE: ("https://provider.invalid",)}
-    packages = planner.packages(of_provider)
+    packages = packages_of(planner.render(of_provider))
     assert {package.name for package in packages} == {*needs}
     assert planner.sources.overrides[sources.BASE] == (folder.as_uri(),)
     expected = {**of_provider, **planner.sources.overrides}

@@ -32,10 +32,12 @@ from megabuild.plan.environment_inputs import EnvironmentInputs, Role
 from megabuild.plan.extensions import ExtensionPlanner
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
+from megabuild.plan.plan import PlanItem, Task
 from megabuild.plan.recipe_parts import parts
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment, ProviderRequest
 from megabuild.providers.provider import Provider
+from pyg_extensions.sources import Sources
 
 CORE = Fingerprint(
     compilers={"variant torch_optimization": "2"},
@@ -113,7 +115,10 @@ def test_the_provider_is_asked_for_what_all_packages_of_a_run_require(
         return choose(request)
 
     monkeypatch.setattr(planning, "choose_provider", ask)
-    monkeypatch.setattr(ExtensionPlanner, "packages", lambda *_: [replace(PLAIN, name="an-extension")])
+    extension = PlanItem(package=replace(PLAIN, name="an-extension"))
+    task = Task(extension="a", python=None, recipe=Path("recipe.yaml"), items=(extension,), overrides={})
+    monkeypatch.setattr(ExtensionPlanner, "render", lambda *_: [task])
+    monkeypatch.setattr(ExtensionPlanner, "plan", lambda *_: ())
     for rehearse in (True, False):
         options = tiny.options(rehearse=rehearse)
         planning.survey_plan(options, lambda _: None)
@@ -155,9 +160,13 @@ def test_packages_get_the_date_of_their_plan(tiny: Tiny, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
-@pytest.mark.parametrize("recipes", [{}, {"pytorch_scatter": Path("recipe.yaml")}], ids=["none", "one"])
-def test_builds_of_extensions_may_fetch_their_sources(
-    recipes: dict[str, Path], tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("remote", "fetches"),
+    [(set(), False), ({"pytorch_scatter"}, True), ({"pyg-lib"}, False)],
+    ids=["local", "remote", "remote of another extension"],
+)
+def test_builds_get_the_network_for_sources_of_their_extensions_that_are_not_local(
+    remote: set[str], fetches: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[dict[str, bool]] = []
 
@@ -165,13 +174,16 @@ def test_builds_of_extensions_may_fetch_their_sources(
         asked.append(flags)
         return Host()
 
-    planner = replace(ExtensionPlanner.find(tiny.options(), lambda _: None), recipes=recipes)
+    planner = replace(ExtensionPlanner.find(tiny.options(), lambda _: None), sources=Sources(remote=remote))
+    scatter = Task(
+        extension="pytorch_scatter", python=None, recipe=Path("recipe.yaml"), items=(), overrides={}
+    )
     monkeypatch.setattr(ExtensionPlanner, "find", lambda *_: planner)
-    monkeypatch.setattr(ExtensionPlanner, "packages", lambda *_: [])
+    monkeypatch.setattr(ExtensionPlanner, "render", lambda *_: [scatter])
     monkeypatch.setattr(ExtensionPlanner, "plan", lambda *_: ())
     monkeypatch.setattr(planning, "isolation_of", isolation)
     tiny.plan()
-    assert asked == [{"fetches_sources": bool(recipes)}]
+    assert asked == [{"fetches_sources": fetches}]
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")

@@ -97,15 +97,31 @@ class ExtensionPlanner:
                 notes[note] = None
         return tuple(notes)
 
-    def packages(self, overrides: Overrides) -> list[PlannedPackage]:
-        """Return the extensions' packages, whose requirements the provider must have."""
-        return _packages_of(self._tasks(overrides))
+    def render(self, overrides: Overrides) -> list[Task]:
+        """Render the wanted extensions, and all that these need to be built or tested."""
+        values = {**overrides, **self.sources.overrides}
+        tasks: list[Task] = []
+        for name, recipe in self.recipes.items():
+            tasks += render_tasks(self.options.config, name, recipe, values)
+        needs = _needs(tasks)
+        kept = set[str]()
+        queue = [task.name for task in tasks if task.extension in self.wanted]
+        while queue:
+            name = queue.pop()
+            if name not in kept:
+                kept.add(name)
+                queue += needs[name]
+        return [task for task in tasks if task.name in kept]
+
+    def fetches_sources(self, rendered: Iterable[Task]) -> bool:
+        """Return whether a task's build may fetch sources from a server, if no wheel takes its place."""
+        return any(task.extension in self.sources.remote for task in rendered)
 
     def plan(self, environment: Environment, pytorch: Sequence[PlanItem], report: Notes) -> tuple[Task, ...]:
         """Return the tasks of a plan, for PyTorch's packages in an environment."""
         config = chosen(self.options.config, environment.overrides)
-        rendered = self._tasks(environment.overrides)
-        own = [*_packages_of(rendered), *(item.package for item in pytorch)]
+        rendered = self.render(environment.overrides)
+        own = [*packages_of(rendered), *(item.package for item in pytorch)]
         solver = Solver(environment, config.platforms, own)
         index = PygIndex(self.options.pyg_index or PYG_INDEX)
         needs = _needs(rendered)
@@ -134,22 +150,6 @@ class ExtensionPlanner:
         if self.options.pyg is not PygMode.SOURCE:
             choice = choose_wheel(task, config, self.options, index, report)
         return choose_method(choice, self.options.pyg, self.sources.left_out.get(task.extension, ""))
-
-    def _tasks(self, overrides: Overrides) -> list[Task]:
-        """Render the wanted extensions, and all that these need to be built or tested."""
-        values = {**overrides, **self.sources.overrides}
-        tasks: list[Task] = []
-        for name, recipe in self.recipes.items():
-            tasks += render_tasks(self.options.config, name, recipe, values)
-        needs = _needs(tasks)
-        kept = set[str]()
-        queue = [task.name for task in tasks if task.extension in self.wanted]
-        while queue:
-            name = queue.pop()
-            if name not in kept:
-                kept.add(name)
-                queue += needs[name]
-        return [task for task in tasks if task.name in kept]
 
     def inputs(
         self, task: Task, wheel: Path | None, pytorch: Sequence[PlanItem], environments: list[list[str]]
@@ -261,7 +261,8 @@ def _items_by_python(config: Config, recipe: Path, values: Overrides) -> dict[st
     return items
 
 
-def _packages_of(tasks: Iterable[Task]) -> list[PlannedPackage]:
+def packages_of(tasks: Iterable[Task]) -> list[PlannedPackage]:
+    """Return the packages of tasks; the provider must have all that these require."""
     packages: list[PlannedPackage] = []
     for task in tasks:
         packages += task.packages

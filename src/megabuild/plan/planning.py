@@ -30,7 +30,7 @@ from megabuild.plan.choose_isolation import (
     why_untested,
 )
 from megabuild.plan.environment_record import EnvironmentRecord
-from megabuild.plan.extensions import ExtensionPlanner
+from megabuild.plan.extensions import ExtensionPlanner, packages_of
 from megabuild.plan.fingerprint import Fingerprint, OwnTestsInputs
 from megabuild.plan.kept_channels import KeptPlace, keep_channels
 from megabuild.plan.last_run import find_shared_objects, read_last_runs
@@ -119,6 +119,7 @@ class _Draft:
     overrides: dict[str, tuple[str, ...]]
     left_out: Mapping[str, str]  #: Pythons, with reasons
     extensions: ExtensionPlanner
+    fetches_sources: bool  #: whether a build may fetch sources of extensions from a server
     provider: Provider
 
     @classmethod
@@ -131,9 +132,10 @@ class _Draft:
         requested = {**overrides_from_options(options), **release.overrides}
         overrides, left_out = _leave_out(options, requested, release.left_out)
         extensions = ExtensionPlanner.find(options, report)
+        rendered = extensions.render(overrides)
         request = ProviderRequest(
             config=options.config,
-            planned=[*render_recipe(options, overrides), *extensions.packages(overrides)],
+            planned=[*render_recipe(options, overrides), *packages_of(rendered)],
             cache=options.cache,
             report=report,
             rehearsal=options.rehearse,
@@ -146,6 +148,7 @@ class _Draft:
             overrides=overrides,
             left_out=left_out,
             extensions=extensions,
+            fetches_sources=extensions.fetches_sources(rendered),
             provider=choose_provider(request),
         )
 
@@ -155,7 +158,7 @@ class _Draft:
         isolation = isolation_of(
             self.options,
             replace(given, overrides=overrides),
-            fetches_sources=bool(self.extensions.recipes),
+            fetches_sources=self.fetches_sources,
         )
         is_requested = self.options.environments is EnvironmentChoice.KEPT
         try:

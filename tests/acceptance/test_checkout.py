@@ -213,12 +213,15 @@ def test_several_configs_are_planned_in_one_table(checkout: Place, command: str)
 
 
 def test_a_plan_says_what_is_built_side_by_side(checkout: Place) -> None:
-    command = "python3 build-locally.py linux_64_cpu linux_64_cpu_generic linux_64_cuda129 --rehearse --engine host --plan"
-    together = checkout.run(f"{command} -j 4").succeeded()
+    choices = "linux_64_cuda129 --rehearse --engine host --plan"
+    together = checkout.run(
+        f"python3 build-locally.py linux_64_cpu linux_64_cpu_generic {choices} -j 4"
+    ).succeeded()
     expected = (
         "side by side, with 4 jobs together:\n  linux_64_cpu, then linux_64_cpu_generic\n  linux_64_cuda129\n"
     )
     assert expected in together
+    command = f"python3 build-locally.py linux_64_cpu {choices}"
     assert "one config at a time: 1 job\n" in checkout.run(f"{command} -j 1").succeeded()
     assert "one config at a time: --one-by-one\n" in checkout.run(f"{command} -j 4 --one-by-one").succeeded()
 

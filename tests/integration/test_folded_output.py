@@ -74,7 +74,9 @@ def test_narrow_terminals_show_whole_words(words: list[str], columns: int) -> No
     )
 
 
-@pytest.mark.parametrize("words", [["audit", "--offline"], ["sizes", sys.prefix]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["audit", "--offline", "--package", "pyg-lib"], ["sizes", sys.prefix]], ids=" ".join
+)
 def test_tables_and_their_remarks_fit_a_narrow_terminal(words: list[str]) -> None:
     seen = look(words, 60)
     assert len(seen.lines) > 20, seen.text

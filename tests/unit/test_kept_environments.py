@@ -560,7 +560,7 @@ def test_an_extension_that_needs_another_package_gets_the_newest(
     plan = tiny.plan()
     assert plan.kept is None
     assert re.search("not kept: ext .*: host environment cannot be solved", plan.notes[0])
-    with pytest.raises(PreflightError, match="cannot be kept: ext .*: host environment") as caught:
+    with pytest.raises(PreflightError, match=r"cannot be kept: ext .*: host environment") as caught:
         tiny.plan(environments=KEPT)
     assert "--environments newest" in caught.value.remedy
 

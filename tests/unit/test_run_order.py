@@ -152,20 +152,26 @@ def test_channels_and_the_status_name_a_package_only_when_it_is_published(
         assert archives == [here, other]
         done.append("check")
 
-    def publish(*_: object, **__: object) -> dict[str, Any]:
+    def publish(channel: Path, archives: list[object], **facts: object) -> dict[str, Any]:
+        assert (channel, archives) == (tmp_path, [here])
+        assert facts == {
+            "platform": "linux-64", "fingerprints": {"a.conda": "f", "b.conda": "g"}, "seconds": {"a.conda": 7.0},
+            "is_tested": True, "awaited": {"a.conda": "tests"},
+        }  # fmt: skip
         done.append("publish")
         return {"a.conda": SimpleNamespace(size=1)}
 
     monkeypatch.setattr(archive, "check_owners", check)
     monkeypatch.setattr(published, "publish", publish)
     options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    items = [SimpleNamespace(file_name=name, fingerprint=key) for name, key in (("a.conda", "f"), ("b.conda", "g"))]
     run = SimpleNamespace(
-        _plan=SimpleNamespace(options=options, all_items=(), untested=""), _other_archives=lambda names: [other],
+        _plan=SimpleNamespace(options=options, all_items=items, untested=""), _other_archives=lambda names: [other],
         _archives={}, note_channels=lambda: done.append("channels"), _log=SimpleNamespace(write=lambda *_: None),
         status=SimpleNamespace(set_packages=lambda *_: done.append("status")),
-        _progress=SimpleNamespace(awaited_tests={}),
+        _progress=SimpleNamespace(awaited_tests={"a.conda": "tests"}),
     )  # fmt: skip
-    result = TaskResult(archives=[cast(Any, here)], seconds={})
+    result = TaskResult(archives=[cast(Any, here)], seconds={"a.conda": 7.0})
     Driver._publish_archives(cast(Any, run), result)
     assert done == ["check", "publish", "channels", "status"]
     assert set(run._archives) == {"a.conda", "b.conda"}

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from groundwork import channel_folder, files
+from groundwork import channel_folder
 from groundwork.errors import BuildError, MegabuildError
 from groundwork.exhaustive import assert_never
 from groundwork.progress import title
@@ -150,7 +150,6 @@ class PackageBuild:
         if self._attempt.run.plan.untested and outcome.ok:
             passed = self.missing
         finished = self._attempt.state / output_folder.FINISHED
-        files.remove(finished)
         archives = []
         for path in channel_folder.package_files(self._out):
             if path.name in self.missing and path.name in passed:

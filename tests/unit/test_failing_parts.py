@@ -54,6 +54,7 @@ from groundwork.network import wheel_contents
 from groundwork.network.cache import Cache
 from groundwork.network.client import Client, NetworkError, NotFound
 from groundwork.network.index import Configured
+from groundwork.redact import Mask
 from megabuild import environments
 from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.engine import archive
@@ -70,6 +71,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
 from megabuild.run import attempt, driver, plan_report, preflight, session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
+from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
 from megabuild.run.sandbox_paths import make_place
@@ -156,6 +158,17 @@ def test_what_a_script_prints_last_is_logged_and_shown(tiny: Tiny, monkeypatch: 
     assert "error: the last words" in logged
     assert "error: the last words" in f"{error.message} {error.remedy}"
     assert error.packages == {item.package.file_name}, "the package whose script failed"
+
+
+def test_a_worker_s_error_has_no_secret(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It quotes the last line of a failed test, and is kept in the run's summary."""
+    failed = Outcome(ok=False, kind=OutcomeKind.TEST, message="Test failed: a.conda: no access with hunter22")
+    monkeypatch.setattr(attempt, "run_worker", lambda *_, **__: failed)
+    with started(tiny, Host()) as run, LogFile(tiny.output, "y", Mask({"A_TOKEN": "hunter22"})) as log:
+        state = run.plan.options.state
+        tried = Attempt(run, "x", state, jobs=1, stop=threading.Event(), log=log)
+        outcome = tried.follow(cast(Any, None), cast(Any, None))
+    assert outcome.message == "Test failed: a.conda: no access with ***"
 
 
 def test_a_build_without_all_of_its_packages_has_failed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from groundwork.errors import MegabuildError
 from groundwork.job_pool import PoolBudget
 from groundwork.jobs import Budget
@@ -117,7 +119,8 @@ class Attempt(AbstractContextManager["Attempt"]):
         with LogFollower(self.state) as follower:
             outcome = run_worker(sandbox, job, on_line=partial(self._log, "engine", ENGINE), on_tick=tick)
             tick(last=True)
-        return outcome
+        # it quotes what programs printed, and errors with it are kept in run.json
+        return structs.replace(outcome, message=self.log.mask(outcome.message))
 
     def _steps(self, lines: Iterable[ScriptLine]) -> Iterator[BuildStep]:
         """Log the scripts' lines, and yield the steps that they announce."""

@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from import_path import packages_path
@@ -22,6 +24,7 @@ from groundwork.channel import Channel
 from groundwork.errors import BusyError, PreflightError, UsageError, of_system
 from groundwork.redact import Mask
 from megabuild import environments
+from megabuild.run import session
 from megabuild.run.logfile import LogFile
 
 
@@ -59,6 +62,21 @@ def test_unfinished_files_of_dead_processes_are_removed(tmp_path: Path, dead: in
     files.remove_unfinished(tmp_path)
     assert not gone.exists()
     assert all(path.exists() for path in kept)
+
+
+def test_a_run_removes_unfinished_files_of_its_own_and_old_ones_of_the_output_folder(
+    tmp_path: Path, dead: int
+) -> None:
+    """A run of another host may be writing there: its process is unknown here."""
+    output, state, packages = (tmp_path / name for name in ("output", "output/x", "packages"))
+    young, old, *own = (
+        write(folder / f"{name}.{dead}-1.new")
+        for folder, name in ((output, "young"), (output, "old"), (state, "own"), (packages, "own"))
+    )
+    os.utime(old, (1, 1))
+    session._remove_unfinished(cast(Any, SimpleNamespace(output=output, state=state, packages=packages)))
+    assert young.exists()
+    assert not [path for path in (old, *own) if path.exists()]
 
 
 def test_a_copy_removes_the_half_of_a_killed_one(

@@ -36,6 +36,7 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Budget
 from groundwork.names import PackageId
+from groundwork.redact import Mask
 from megabuild.engine import archive, output_folder
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS, Place
@@ -164,7 +165,9 @@ def test_channels_and_the_status_name_a_package_only_when_it_is_published(
     monkeypatch.setattr(archive, "check_owners", check)
     monkeypatch.setattr(published, "publish", publish)
     options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
-    items = [SimpleNamespace(file_name=name, fingerprint=key) for name, key in (("a.conda", "f"), ("b.conda", "g"))]
+    items = [
+        SimpleNamespace(file_name=name, fingerprint=key) for name, key in (("a.conda", "f"), ("b.conda", "g"))
+    ]
     run = SimpleNamespace(
         _plan=SimpleNamespace(options=options, all_items=items, untested=""), _other_archives=lambda names: [other],
         _archives={}, note_channels=lambda: done.append("channels"), _log=SimpleNamespace(write=lambda *_: None),
@@ -242,6 +245,13 @@ def test_a_run_has_ended_when_its_summary_is_on_the_disk(
     assert in_use.is_marked(output), "else clean would leave the folders for ever"
     assert in_use.is_marked(options.state)
     assert (record.record.status, record.record.exit_code) == (status, code)
+
+
+@pytest.mark.parametrize("kind", [BuildError, DeadlineError, Interrupted, ValueError])
+def test_no_secret_is_in_the_message_of_a_runs_end(kind: type[Exception]) -> None:
+    """Every user of the machine can read it in the run's record."""
+    end = session._end_of(kind("https://x.example/hunter22: refused"), Mask({"A_TOKEN": "hunter22"}))
+    assert end.message.endswith("https://x.example/***: refused")
 
 
 def test_the_channel_for_extensions_has_the_plans_packages_alone_and_lists_them(

@@ -456,6 +456,39 @@ def test_a_package_that_is_built_again_under_its_name_is_taken(
     assert taken == [former]
 
 
+def test_a_package_that_a_killed_run_left_is_tested_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not announced as built by this run."""
+    left = write(tmp_path / "out/linux-64/a-1-0.conda")
+    monkeypatch.setattr(output_folder, "prepare_output", lambda *_, **__: [f"linux-64/{left.name}"])
+    monkeypatch.setattr(package_build, "paths", lambda *_: [])
+    monkeypatch.setattr(PackageBuild, "_take_package", lambda *_: pytest.fail("it was there before"))
+    options = SimpleNamespace(packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    progress = SimpleNamespace(plan=SimpleNamespace(options=options), existing=set())
+    item = SimpleNamespace(file_name=left.name, fingerprint="same", package="a")
+    shelf: dict[Path, float] = {}
+    build = PackageBuild(
+        cast(Any, SimpleNamespace(state=tmp_path)), cast(Any, progress), cast(Any, [item]), {left.name: 7.0},
+        shelf=cast(Any, SimpleNamespace(add=shelf.__setitem__)),
+    )  # fmt: skip
+    build._look()
+    assert shelf == {left: 7.0}
+
+
+def test_the_time_of_the_compile_is_of_the_first_package_that_is_made_of_it() -> None:
+    build = PackageBuild.__new__(PackageBuild)
+    parser = SimpleNamespace(seconds_of=lambda *_, with_staging: 60.0 if with_staging else 1.0)
+    build._attempt = cast(Any, SimpleNamespace(parser=parser))
+    build._counted_staging = False
+    packages = [("", None), ("libtorch", "3.12"), ("libtorch", None), ("libtorch", None)]
+    took: list[float] = []
+    for staging, python in packages:
+        package = SimpleNamespace(id=None, staging=staging, python=python)
+        took.append(build._seconds_of(cast(Any, package)))
+    assert took == [1.0, 1.0, 60.0, 1.0]
+
+
 def test_a_build_that_fails_seals_its_finished_staging(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next run need not compile again."""
 

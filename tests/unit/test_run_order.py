@@ -18,7 +18,7 @@ import pytest
 from small_files import write
 from test_run_places import started
 from test_run_places import tiny as tiny
-from tiny import Tiny, kept_sentences, make_package
+from tiny import Tiny, kept_sentences, make_package, publish
 
 from groundwork import channel_folder, files, in_use
 from groundwork.channel import Channel
@@ -341,7 +341,7 @@ def test_a_test_waits_for_one_of_the_pythons_packages_and_for_each_variant_witho
     ]  # fmt: skip
 
 
-def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
+def test_a_test_gets_this_runs_and_published_packages_whatever_a_killed_one_left(
     tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[set[str]] = []
@@ -372,8 +372,14 @@ def test_a_test_gets_this_runs_packages_alone_whatever_a_killed_one_left(
         assert left == {"built", "passed"}, "a passed test leaves no folder"
         short = f"{package.name}-{zlib.crc32(package.file_name.encode()):08x}"
         make_package(state / TESTS / short / "channel/linux-64", "former", "1", "0")
-        work.run(1, threading.Event())
-    assert seen == [{item.file_name}] * 2
+        other = run.plan.items[1].package
+        former = make_package(
+            tiny.output / "made" / other.subdir, other.name, other.version, other.build_string
+        )
+        publish(run.plan.options.packages, [former])
+        resumed = replace(run, progress=replace(run.progress, existing=frozenset({other.file_name})))
+        package_test(resumed, Budget(1), shelf, item).run(1, threading.Event())
+    assert seen == [{item.file_name}, {item.file_name, other.file_name}]
 
 
 def test_tests_of_two_pythons_packages_have_a_folder_each(

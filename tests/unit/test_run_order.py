@@ -286,6 +286,7 @@ def test_a_package_is_built_again_if_its_test_has_failed_not_if_it_was_killed(
         for each in (item.package, other.package):
             made = make_package(state / "out" / each.subdir, each.name, each.version, each.build_string)
             shelf.add(made, 1.0)
+        run.status.plan({item.file_name: False})
         with kept_sentences() as said:
             result = package_test(run, Budget(1), shelf, item).run(1, threading.Event())
         shelf.drop_rejected()
@@ -294,6 +295,8 @@ def test_a_package_is_built_again_if_its_test_has_failed_not_if_it_was_killed(
     left = {path.name for path in channel_folder.package_files(state / "out")}
     assert left == ({other.file_name} if kind is OutcomeKind.TEST else {item.file_name, other.file_name})
     assert len(shelf.copies()) == 2, "other tests use them"
+    shown = run.status.record.packages[item.file_name]
+    assert shown is PackageState.TESTING, "the graph may repeat a test that was killed"
 
 
 def test_a_package_waits_for_the_tests_of_those_that_it_needs(tiny: Tiny) -> None:

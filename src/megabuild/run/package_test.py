@@ -76,10 +76,7 @@ def _run(
             attempt.row.phase(f"testing {label}")
         result = _test(attempt, shelf, package)
         took = duration(time.monotonic() - began)
-        if result.error is not None:
-            status.set_packages([package.file_name], PackageState.FAILED)
-            return result
-        if not run.plan.untested:
+        if result.error is None and not run.plan.untested:
             status.set_packages([package.file_name], PackageState.TESTED)
             logger.info("%s %s: tested in %s", Sign.done, label, took)
         return result

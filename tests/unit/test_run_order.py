@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import shutil
 import subprocess
 import threading
 import zlib
@@ -59,6 +60,7 @@ from megabuild.run.attempt import Attempt
 from megabuild.run.build_output import BuildStep, Culprit, StepKind
 from megabuild.run.driver import Driver
 from megabuild.run.graph import TaskResult
+from megabuild.run.launcher import COMPILER_LAUNCHER
 from megabuild.run.package_build import PackageBuild
 from megabuild.run.package_test import _find_needs, package_test
 from megabuild.run.progress import Progress
@@ -1242,6 +1244,61 @@ def test_an_extension_is_built_with_all_that_it_needs_and_checked_for_the_values
         [str(tmp_path / "pyg" / "torch"), *addresses],
         (Path("x.conda"), expected),
     ]
+
+
+@pytest.mark.parametrize("untested", ["", "no emulator"])
+@pytest.mark.parametrize("wheel", [None, Path("/wheels/a.whl")], ids=["compiled", "wheel"])
+def test_an_extension_is_tested_if_packages_are_and_told_its_wheel_cache_and_sources(
+    wheel: Path | None, untested: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The jobs of make that started the run are not the task's."""
+    mounted: dict[str, Path] = {}
+
+    def make_place(*_: object, more: dict[str, Path], **__: object) -> object:
+        mounted.update(more)
+        return SimpleNamespace(state_inside="/in", more={name: f"/in/{name}" for name in more})
+
+    monkeypatch.setattr(extension, "make_place", make_place)
+    monkeypatch.setattr(extension, "make_job", lambda _, place, part, overrides: (part, overrides))
+    options = SimpleNamespace(state=Path("/state"))
+    plan = SimpleNamespace(options=options, untested=untested, environment=SimpleNamespace(channels=()))
+    overrides = {
+        "python": ("3.12.*",),
+        BASE: ("file:///sources/pyg",),
+        "pyg_scatter_git": ("/sources/scatter",),
+    }
+    task = SimpleNamespace(extension="torch_scatter", wheel=wheel, recipe=Path("/r"), overrides=overrides)
+    attempt = SimpleNamespace(run=SimpleNamespace(plan=plan))
+    described: Any = extension._describe(cast(Any, task), cast(Any, attempt), planned=["a.conda"])
+    part, chosen = described[1]
+    assert (part.planned, part.test_built) == (["a.conda"], not untested)
+    in_place = "" if wheel is None else "/in/wheel/a.whl"
+    assert part.env == {"PYG_CCACHE": f"/in/{COMPILER_LAUNCHER}", "PYG_WHEEL": in_place, "MAKEFLAGS": ""}
+    key = f"{find('torch_scatter').key}_git"
+    assert chosen == {**overrides, BASE: (f"file:///in/{BASE}",), key: (f"/in/{key}",)}
+    wheels = {} if wheel is None else {"wheel": Path("/wheels")}
+    assert mounted == {BASE: Path("/sources/pyg"), key: Path("/sources/scatter"), **wheels}
+
+
+@pytest.mark.parametrize(("method", "installed", "alone"), [
+    (Method.COMPILE, True, True), (Method.COMPILE, False, False), (Method.NOTHING, True, False)
+])  # fmt: skip
+def test_an_extension_waits_for_another_python_if_the_cache_keeps_its_objects(
+    method: Method, installed: bool, alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/x" if installed else None)
+    task = SimpleNamespace(
+        name="a-py312",
+        extension="a",
+        method=method,
+        needs=(),
+        cpu_seconds=1,
+        file_names=(),
+        base_python="3.12",
+    )
+    run = SimpleNamespace(plan=SimpleNamespace(items=()))
+    work = extension.extension_work(cast(Any, run), Budget(1), cast(Any, task))
+    assert work.alone == ("a" if alone else "")
 
 
 @pytest.mark.parametrize("name", [extension.name for extension in EXTENSIONS])

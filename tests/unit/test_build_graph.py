@@ -291,6 +291,8 @@ def test_a_failed_test_ends_the_build_and_tests_that_can_be_brought_to_their_end
     assert run.notes[-1] == "end test other"
     assert not {"end build", "begin test py"} & set(run.notes)
     assert run.published == ["test other"]
+    errors = [record.getMessage() for record in run.said if record.levelno == logging.ERROR]
+    assert not errors, "the run's own error says why the other tests did not begin"
 
 
 def test_a_run_that_keeps_going_publishes_nothing_without_what_it_needs() -> None:

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from megabuild.engine.archive import Archive
 from megabuild.run import graph
 from megabuild.run.graph import Graph, Inbox, PackageAvailable, Stopped, TaskResult, Work
 from megabuild.run.shelf import Shelf
+from megabuild.status.record import PackageState
 from megabuild.status.status import Status
 
 
@@ -139,6 +140,8 @@ def test_tasks_share_the_jobs_and_the_last_one_gets_what_is_left() -> None:
     run = Run(jobs=8, tasks=3)
     first = [run.add(name, cpu_seconds=9 - number, duration=0.1) for number, name in enumerate("abc")]
     last = run.add("d", needs=("a", "b", "c"))
+    run.add("of other jobs", needs=("d",))
+    run.works[-1] = replace(run.works[-1], budget=Budget(1))
     run.go()
     assert [task.jobs for task in first] == [[3], [3], [2]]
     assert last.jobs == [8]
@@ -165,13 +168,29 @@ def test_a_failed_task_fails_those_that_need_it_and_no_others() -> None:
     run.add("cluster")
     run.add("spline", needs=(("gone", "cluster"),))
     run.add("lonely", needs=("nobody",))
+    run.failed["metis"] = BuildError("cannot be made")
     run.go()
     assert (run.failed["scatter"].message, run.failed["scatter"].remedy) == ("no such header", "install it")
     assert "which failed" in run.failed["sparse"].message
-    assert "nobody" in run.failed["lonely"].message, "no endless wait"
+    assert run.failed["lonely"].message == "needs nobody, which no task makes", "no endless wait"
     assert [run.ended()[name] for name in ("cluster", "spline")] == ["built", "built"], (
         "one of several is enough"
     )
+
+
+def test_the_packages_that_an_error_names_have_failed_or_all_of_its_task() -> None:
+    run = Run()
+    run.status.plan(dict.fromkeys(("lib", "py", "scatter", "sparse", "cluster"), False))
+    error = BuildError("no such header")
+    error.packages = frozenset({"lib"})
+    run.add("build", vital=True, errors=[error])
+    run.add("pyg", packages=("scatter", "sparse"), errors=[BuildError("no such header")])
+    with pytest.raises(BuildError):
+        run.go()
+    states = run.status.record.packages
+    failed = {name for name, state in states.items() if state is PackageState.FAILED}
+    assert failed == {"lib", "scatter", "sparse"}
+    assert run.failed["pyg"].packages == {"scatter", "sparse"}, "the summary names them"
 
 
 def test_what_ran_out_of_memory_is_tried_with_half_the_jobs_until_there_is_but_one() -> None:
@@ -283,8 +302,9 @@ def test_built_packages_are_tested_and_published_in_order_of_need_while_others_a
     assert run.published == ["test lib", "test py", "test other", "build", "scatter"]
 
 
-def test_a_failed_test_ends_the_build_and_tests_that_can_be_brought_to_their_end_are() -> None:
-    run = Run(jobs=4, tasks=4)
+@pytest.mark.parametrize("jobs", [4, 2], ids=["running", "waiting for a job"])
+def test_a_failed_test_ends_the_build_and_tests_that_can_be_brought_to_their_end_are(jobs: int) -> None:
+    run = Run(jobs=jobs, tasks=jobs)
     a_build_and_its_tests(run, errors=[BuildError("wrong numbers")])
     with pytest.raises(BuildError, match="wrong numbers"):
         run.go()
@@ -377,8 +397,9 @@ def test_a_stopped_run_reports_what_failed_before(stop: BaseException, ends_othe
         assert "✗ test: 3 tests failed" in said
 
 
-def test_a_long_test_ends_when_the_run_has_failed() -> None:
-    run = Run(jobs=4, tasks=4)
+@pytest.mark.parametrize("keep_going", [False, True])
+def test_a_long_test_ends_when_the_run_has_failed(keep_going: bool) -> None:
+    run = Run(jobs=4, tasks=4, keep_going=keep_going)
     run.add("build", vital=True, provides=("lib",), duration=0.1, errors=[BuildError("no such header")])
     run.add("test numerics", vital=True, ends_others=False, needs=("lib",), duration=60)
     with pytest.raises(BuildError, match="no such header"):

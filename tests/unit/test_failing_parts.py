@@ -60,7 +60,7 @@ from megabuild.configs.platforms import Platforms, choose_build_platform
 from megabuild.engine import archive
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS
-from megabuild.isolation.base import Host
+from megabuild.isolation.base import Host, Mount
 from megabuild.plan import environment_record, fingerprint, planning, solving
 from megabuild.plan.environment_packages import Requirements, solve_all
 from megabuild.plan.options import OFFICIAL
@@ -69,7 +69,7 @@ from megabuild.providers import command
 from megabuild.providers.conda_forge.provider import ChannelError
 from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
-from megabuild.run import attempt, driver, plan_report, preflight, session, store_transfer
+from megabuild.run import attempt, driver, failure, plan_report, preflight, session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import package_test
@@ -158,6 +158,27 @@ def test_what_a_script_prints_last_is_logged_and_shown(tiny: Tiny, monkeypatch: 
     assert "error: the last words" in logged
     assert "error: the last words" in f"{error.message} {error.remedy}"
     assert error.packages == {item.package.file_name}, "the package whose script failed"
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_all_packages_that_failed_their_tests_and_each_full_disk_of_a_build_are_named(
+    writable: bool, tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Outcome(ok=False, kind=OutcomeKind.TEST, message="Test failed: a-1-0.conda: x")
+    full = tiny.output / "full"
+    full.mkdir(parents=True)
+    monkeypatch.setattr(failure, "is_full", lambda folder: folder == full)
+    with started(tiny, Host()) as run:
+        tried = Attempt(run, "x", run.plan.options.state, jobs=1, stop=threading.Event())
+        place = SimpleNamespace(
+            mounts=[Mount(source=full, target="/x", writable=writable)],
+            state_inside="/state",
+            state=tiny.output,
+        )
+        broken = ("a-1-0.conda", "b-1-0.conda")
+        error = tried.explain(outcome, cast(Any, place), aside=tiny.output, broken=broken)
+    assert error.packages == {*broken}
+    assert isinstance(error, OutOfSpaceError if writable else PackageTestError)
 
 
 def test_a_worker_s_error_has_no_secret(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from groundwork import interrupts
 from groundwork.channel import Channel
 from groundwork.errors import ProviderError
 from megabuild.engine import output_folder
+from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.plan import solving
 from megabuild.providers.command import each
 from megabuild.providers.environment import Environment
@@ -155,14 +156,21 @@ def test_a_task_that_is_to_end_ends_at_its_next_step() -> None:
         attempt.Attempt.halt(task)
 
 
-def test_a_worker_of_a_task_that_is_to_end_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_worker_of_a_task_that_is_to_end_is_left(
+    ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has ended meanwhile is not: its packages are published."""
     ticks: list[str] = []
+    outcome = Outcome(ok=True, kind=OutcomeKind.OK, message="")
 
-    def run_worker(*_: object, on_tick: Callable[[], None], **__: object) -> None:
+    def run_worker(*_: object, on_tick: Callable[[], None], **__: object) -> Outcome:
         on_tick()
         ticks.append("went on")
         task._stop.set()
-        on_tick()
+        if not ended:
+            on_tick()
+        return outcome
 
     monkeypatch.setattr(attempt, "remove_programs", lambda _: None)
     monkeypatch.setattr(attempt, "run_worker", run_worker)
@@ -176,7 +184,11 @@ def test_a_worker_of_a_task_that_is_to_end_is_left(tmp_path: Path, monkeypatch: 
         _memory=watch,
         _steps=lambda _: [],
         _log=print,
+        log=SimpleNamespace(mask=str),
     )
-    with pytest.raises(graph.Stopped):
-        task.follow(cast(Any, None), cast(Any, None))
+    if ended:
+        assert task.follow(cast(Any, None), cast(Any, None)) == outcome
+    else:
+        with pytest.raises(graph.Stopped):
+            task.follow(cast(Any, None), cast(Any, None))
     assert ticks == ["tick", "went on", "tick"]

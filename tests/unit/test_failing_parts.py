@@ -168,6 +168,7 @@ def test_all_packages_that_failed_their_tests_and_each_full_disk_of_a_build_are_
     full = tiny.output / "full"
     full.mkdir(parents=True)
     monkeypatch.setattr(failure, "is_full", lambda folder: folder == full)
+    monkeypatch.setattr(attempt, "write_failure_shell", lambda *_: pytest.fail("no build failed"))
     with started(tiny, Host()) as run:
         tried = Attempt(run, "x", run.plan.options.state, jobs=1, stop=threading.Event())
         place = SimpleNamespace(
@@ -181,15 +182,25 @@ def test_all_packages_that_failed_their_tests_and_each_full_disk_of_a_build_are_
     assert isinstance(error, OutOfSpaceError if writable else PackageTestError)
 
 
-def test_a_worker_s_error_has_no_secret(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It quotes the last line of a failed test, and is kept in the run's summary."""
+def test_no_secret_that_a_worker_prints_is_kept_or_shown(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error quotes the last line of a failed test, and is kept in the run's summary."""
     failed = Outcome(ok=False, kind=OutcomeKind.TEST, message="Test failed: a.conda: no access with hunter22")
-    monkeypatch.setattr(attempt, "run_worker", lambda *_, **__: failed)
+    shown: list[str] = []
+
+    def work(*_: object, on_line: Callable[[str], None], **__: object) -> Outcome:
+        on_line("refused: hunter22")
+        return failed
+
+    monkeypatch.setattr(attempt, "run_worker", work)
+    monkeypatch.setattr(attempt, "script_lines", SimpleNamespace(info=lambda _, *words: shown.extend(words)))
     with started(tiny, Host()) as run, LogFile(tiny.output, "y", Mask({"A_TOKEN": "hunter22"})) as log:
-        state = run.plan.options.state
-        tried = Attempt(run, "x", state, jobs=1, stop=threading.Event(), log=log)
+        tried = Attempt(run, "x", run.plan.options.state, jobs=1, stop=threading.Event(), log=log)
         outcome = tried.follow(cast(Any, None), cast(Any, None))
+        place = SimpleNamespace(mounts=(), state_inside="/state")
+        error = tried.explain(outcome, cast(Any, place), aside=tiny.output, broken=())
     assert outcome.message == "Test failed: a.conda: no access with ***"
+    assert shown == ["engine", "refused: ***"]
+    assert "refused: ***" in error.message, "of the last lines"
 
 
 def test_a_build_without_all_of_its_packages_has_failed(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -413,6 +413,7 @@ def test_tests_of_two_pythons_packages_have_a_folder_each(
             assert result.seconds == {item.file_name: float(number)}
     assert len({item.package.name for item in items}) < len(items)
     assert len({*folders}) == len(items)
+    assert not run.status.record.activities, "tests that have ended are not shown"
 
 
 def test_a_build_keeps_packages_of_the_plans_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from tiny import Clock, kept_sentences
 
 from cmake_python_swap.python_swap import PYTHON_TARGETS
 from groundwork.names import PackageId
-from megabuild.engine.logs import ScriptKind, ScriptLine
+from megabuild.engine.logs import UNKNOWN, ScriptKind, ScriptLine
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.run import build_output
 from megabuild.run.build_output import BuildStep, Parser, StepKind
@@ -41,6 +41,8 @@ def test_a_ninja_line_is_progress_of_the_phase_before_and_what_only_looks_like_o
         "+ ::megabuild:: phase x",
     )
     assert not feed(parser, *map(line, alike))
+    _, step = feed(parser, line("[1/9 0.1s] Building CXX object b.o", package="pytorch"))
+    assert (step.done, step.phase) == (1, ""), "not the phase of another script"
 
 
 def test_scripts_are_told_apart_and_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +59,7 @@ def test_scripts_are_told_apart_and_timed(monkeypatch: pytest.MonkeyPatch) -> No
     found = feed(parser, line("compile"))
     clock.now += 30
     assert (seconds_of(library), seconds_of(pytorch)) == (30, 0), "libtorch is the compile's package"
+    assert not feed(parser, line("of a removed folder", package=UNKNOWN)), "it begins no script"
     found += feed(parser, line("a", package="pytorch", build=build, python="3.12"))
     clock.now += 5
     found += feed(parser, line("b", package="pytorch", build=build, python="3.12"))

@@ -41,9 +41,8 @@ def write_failure_shell(sandbox: Place, culprit: Culprit, error: FirstError | No
     """Write the programs for a failed build.
 
     There is no program if the build's work folder is gone, and no `AGAIN` if no step of ninja failed or its folder is
-    unknown.
+    unknown. The attempt has removed the programs of former ones.
     """
-    remove_programs(sandbox.state)
     work = _find_work_folder(sandbox.state, culprit)
     if work is None:
         return FailureShell()

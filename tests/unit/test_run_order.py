@@ -757,6 +757,42 @@ def test_a_program_enters_the_folder_of_the_package_that_failed(tmp_path: Path) 
         failed = Culprit(package="pytorch", build_string=build, what="", lines=[])
         assert failure_shell._find_work_folder(tmp_path, failed) == tmp_path / "out/bld" / build / "work"
     assert failure_shell._find_work_folder(tmp_path, failed._replace(build_string="py314_0")) is None
+    again = write(tmp_path / "out/bld/again/work/build_env.sh", text)
+    os.utime(again, (9, 9))
+    assert failure_shell._find_work_folder(tmp_path, failed) == again.parent, (
+        "a former attempt left the other"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "folder"),
+    [("a/x.o b/y.o", "tree/build"), ("c/x.o", "work"), ("/c/x.o", None), ("../c/x.o", None)],
+)
+def test_a_failed_step_is_of_the_tree_if_its_object_can_be_there(
+    outputs: str, folder: str | None, tmp_path: Path
+) -> None:
+    """A build prints the object's path: it may not lead elsewhere."""
+    for place in ("tree/build/a", "work/a", "work/c", "c"):
+        write(tmp_path / place / "../build.ninja")
+    found = failure_shell._find_ninja_folder(tmp_path, tmp_path / "work", outputs)
+    assert found == (tmp_path / folder if folder else None)
+
+
+def test_programs_of_a_failure_have_the_variables_and_a_container_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of a container engine sets some, and both programs may run at once."""
+    monkeypatch.setenv("DOCKER_HOST", "another")
+    isolation = SimpleNamespace(
+        environment=lambda _: {**os.environ, "DOCKER_HOST": "tcp://x"},
+        interactive=lambda *_, name, **__: [f"run {name}"],
+    )
+    place = SimpleNamespace(isolation=isolation, mounts=(), state_inside="/in", name="x")
+    texts: list[str] = []
+    for name in ("enter", "again"):
+        failure_shell.write_program(tmp_path / name, cast(Any, place), ["true"], name=name)
+        texts.append((tmp_path / name).read_text())
+    assert texts == [f"#!/bin/sh\nexport DOCKER_HOST=tcp://x\nrun x-{name}\n" for name in ("enter", "again")]
 
 
 def test_a_failed_step_is_repeated_in_its_folder_with_the_variables_of_its_recipe(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -16,7 +18,13 @@ from groundwork.errors import BusyError
 from megabuild.plan import planning, upstream_tests
 from megabuild.plan.plan import PlanItem, Task
 from megabuild.run.session import locked
-from megabuild.run.summary import PackageResult, ResultStatus, install_command, install_line
+from megabuild.run.summary import (
+    PackageResult,
+    ResultStatus,
+    _newest_python,
+    install_command,
+    install_line,
+)
 from megabuild.status import record as state_file
 from megabuild.status.record import RunRecord, RunStatus
 
@@ -69,6 +77,21 @@ def test_the_hint_on_a_busy_config_shows_the_run_that_builds_it(
     monkeypatch.setattr(root, "is_checkout", lambda: True)
     done = call(Invocation(log_folder=tmp_path), *words)
     assert (done.exit_code, done.stdout.strip().startswith("tiny-rehearsal: done")) == (0, True), done.output
+
+
+@pytest.mark.parametrize(
+    ("built", "newest"),
+    [(("3.9", "3.13", "3.13t", "3.12"), "3.13"), (("3.13t", "3.14t"), "3.14t"), ((None,), None)],
+    ids=["with a GIL", "without", "none"],
+)
+def test_the_line_is_for_the_newest_python_if_possible_one_with_a_gil(
+    built: tuple[str | None, ...], newest: str | None
+) -> None:
+    """Few packages are for free-threaded ones."""
+    config = SimpleNamespace(pythons=("3.9", "3.12", "3.13", "3.13t", "3.14t"))
+    plan = cast(Any, SimpleNamespace(options=SimpleNamespace(config=config)))
+    packages = [SimpleNamespace(python=python) for python in built]
+    assert _newest_python(plan, cast(Any, packages)) == newest
 
 
 def test_the_line_installs_no_tests_of_pytorchs_own(tiny: Tiny) -> None:

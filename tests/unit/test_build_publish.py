@@ -26,7 +26,7 @@ from megabuild.configs.render import PlannedPackage
 from megabuild.engine import archive, reproducible
 from megabuild.run import package_build
 from megabuild.run.shelf import Shelf
-from megabuild.run.summary import package_results
+from megabuild.run.summary import _published_row, package_results
 from megabuild.store import published
 
 NOTHING: tuple[str, ...] = ()
@@ -178,13 +178,18 @@ def test_a_published_package_of_other_inputs_is_no_result_of_a_run(tmp_path: Pat
     options = SimpleNamespace(packages=channel)
     plan = SimpleNamespace(all_items=items, options=options, untested="")
     error = BuildError("x.cpp:1: no such header\nmore")
-    error.packages = frozenset({"c-1-0.conda"})
+    error.packages = frozenset({"b-1-0.conda", "c-1-0.conda"})  # one was published before the task failed
     start = SimpleNamespace(plan=plan, existing={"a-1-0.conda"})
     rows: Any = package_results(cast(Any, start), {"task": error})
     assert [(row.package, row.status.value, row.note) for row in rows] == [
         ("a", "skipped", ""), ("b", "built", ""), ("c", "failed", "x.cpp:1: no such header"),
         ("d", "missing", ""), ("e", "missing", ""),
     ]  # fmt: skip
+    record = replace(published.records(channel)["a-1-0.conda"], seconds=7.0)
+    took = [
+        _published_row(cast(Any, "a"), record, channel, existed=existed).seconds for existed in (True, False)
+    ]
+    assert took == [0.0, 7.0], "of this run"
 
 
 def test_everybody_may_read_what_is_published_whatever_the_umask(tmp_path: Path) -> None:

@@ -14,13 +14,16 @@ from tiny import Tiny, make_channel, provider
 
 from command_line import root
 from command_line.run_command import Invocation
-from groundwork.errors import BusyError
+from groundwork.errors import BuildError, BusyError
+from groundwork.names import PackageId
 from megabuild.plan import planning, upstream_tests
-from megabuild.plan.plan import PlanItem, Task
+from megabuild.plan.plan import Plan, PlanItem, Task
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run.session import locked
 from megabuild.run.summary import (
     PackageResult,
     ResultStatus,
+    Summary,
     _newest_python,
     install_command,
     install_line,
@@ -55,8 +58,44 @@ def test_the_line_names_the_output_folder_that_the_command_would_not_find(
     plan = tiny.plan()
     plan = replace(plan, options=replace(plan.options, own=own, output=plan.options.root / folder))
     rows = tuple(PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items)
-    named = install_line(plan, rows).endswith(f" -o {plan.options.output}")
-    assert named == (not own or folder != "output")
+    line = install_line(plan, rows)
+    assert line.endswith(f" -o {plan.options.output}") == (not own or folder != "output")
+
+
+@pytest.mark.parametrize(
+    ("staging", "statuses", "end"),
+    [
+        (
+            TreeUse.RESUME,
+            "built skipped",
+            "incomplete after 1:01 min in this run; earlier ones compiled objects and built 1 package",
+        ),
+        (
+            TreeUse.FRESH,
+            "built skipped",
+            "incomplete after 1:01 min in this run; earlier ones built 1 package",
+        ),
+        (TreeUse.FRESH, "built failed", "incomplete after 1:01 min"),
+        (TreeUse.RESUME, "skipped failed", "incomplete after 1:01 min"),
+        (TreeUse.FRESH, "built", "done in 1:01 min"),
+    ],
+)
+def test_the_end_of_a_run_names_its_result_and_the_part_of_earlier_ones(
+    staging: TreeUse, statuses: str, end: str
+) -> None:
+    rows = [
+        PackageResult(package=PackageId("a", "1", "0"), status=ResultStatus(word))
+        for word in statuses.split()
+    ]
+    ok = end.startswith("done")
+    place = Path("/x")
+    result = Summary(
+        ok=ok, config="x", packages=tuple(rows), seconds=61.0, log=place, channel=place, staging=staging
+    ).result()
+    assert f"x: {end}" in result.lines
+    assert result.exit_code == (0 if ok else BuildError.exit_code), (
+        "without an error, too: an extension failed"
+    )
 
 
 @pytest.mark.parametrize("folder", ["output", "else where"])
@@ -92,6 +131,15 @@ def test_the_line_is_for_the_newest_python_if_possible_one_with_a_gil(
     plan = cast(Any, SimpleNamespace(options=SimpleNamespace(config=config)))
     packages = [SimpleNamespace(python=python) for python in built]
     assert _newest_python(plan, cast(Any, packages)) == newest
+
+
+def test_the_line_of_another_recipe_names_all_packages_that_one_environment_can_have(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Plan, "is_foreign", True)
+    plan = tiny.plan()
+    rows = [PackageResult(package=item.package.id, status=ResultStatus.BUILT) for item in plan.items]
+    assert " ./env tinylib tinypy --python 3.12 " in install_line(plan, rows)
 
 
 def test_the_line_installs_no_tests_of_pytorchs_own(tiny: Tiny) -> None:

@@ -120,7 +120,7 @@ def test_each_limit_is_kept_and_named(
     [
         ({"memory_per_job": 25 * GB}, (2, 8, 0)),
         ({"jobs": Jobs(count=2, reason="")}, (2, 2, 0)),
-        ({"disk": 90 * GB}, (1, 8, 0)),
+        ({"disk": 95 * GB}, (1, 8, 0)),
         ({"heavy_jobs": 4}, (3, 8, 4)),
     ],
     ids=["memory", "jobs", "disk", "heavy jobs"],
@@ -134,6 +134,21 @@ def test_each_limit_is_kept_for_the_config_that_needs_most_whichever_it_is(
         plans.append(outlook(tiny, name, f"1{number}", **more))
     order = arranged(*plans)
     assert (order.places, order.jobs, order.heavy_jobs) == expected
+    assert order.starts_early
+    if "disk" in figures:
+        order = arranged(*plans, removes_trees=True)
+        assert order.places == 1, "the largest may be beside any other"
+        assert not order.starts_early, "the former tree may still be on the disk"
+
+
+def test_the_memory_that_the_user_allows_is_shared_by_all_configs(tiny: Tiny) -> None:
+    plans = []
+    for name, compiler in (("a", "13"), ("b", "14"), ("c", "15")):
+        plan = outlook(tiny, name, compiler, memory_per_job=10 * GB)
+        allowed = replace(plan.plan, options=replace(plan.options, memory=20 * GB))
+        plans.append(replace(plan, progress=replace(plan.progress, plan=allowed)))
+    order = arranged(*plans)
+    assert (order.places, order.reason) == (2, "20.0 GB of memory free, 10.0 GB per compile")
 
 
 def test_downloads_count_as_disk_and_files_that_exist_do_not(

@@ -699,6 +699,40 @@ def test_an_official_source_without_a_hash_is_never_built(digest: tuple[str, ...
     plan = SimpleNamespace(config=config, source=OFFICIAL, options=SimpleNamespace(torch_source=None))
     with nullcontext() if digest == ("0" * 64,) else pytest.raises(IntegrityError, match="no torch_sha256"):
         preflight._check_source(cast(Any, plan))
+    plan.options.torch_source = "a tarball or folder of the user's"
+    preflight._check_source(cast(Any, plan))
+
+
+@pytest.mark.parametrize(
+    ("one_disk", "output", "cache", "remedy"),
+    [
+        (False, 70, 5, ""), (False, 69, 5, "--output"), (False, 70, 4, "MEGABUILD_CACHE"),
+        (True, 75, 75, ""), (True, 74, 74, "--output"),
+    ],
+)  # fmt: skip
+def test_disks_have_room_for_the_rest_of_a_build_and_its_downloads(
+    one_disk: bool, output: int, cache: int, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache gets the downloads; on one disk, both need their room."""
+    free = {"output": output * preflight.GB, "cache": cache * preflight.GB}
+    noexec: set[str] = set()
+    monkeypatch.setattr(preflight, "size_of", lambda _: 30 * preflight.GB)
+    monkeypatch.setattr(preflight, "disk_free", free.__getitem__)
+    monkeypatch.setattr(preflight, "disk_of", lambda folder: one_disk or folder)
+    monkeypatch.setattr(preflight, "forbids_programs", noexec.__contains__)
+    pending = SimpleNamespace(bytes=5 * preflight.GB)
+    options = SimpleNamespace(state="output", cache="cache")
+    plan = cast(Any, SimpleNamespace(options=options, environment=SimpleNamespace(pending=pending)))
+    estimate = cast(Any, SimpleNamespace(disk=100 * preflight.GB))
+    if remedy:
+        with pytest.raises(OutOfSpaceError) as caught:
+            preflight.check_disk(plan, estimate)
+        assert f"move {remedy} to another disk" in caught.value.remedy
+    else:
+        preflight.check_disk(plan, estimate)
+        noexec.add("cache")
+        with pytest.raises(PreflightError, match="cache: its disk is mounted noexec"):
+            preflight.check_disk(plan, estimate)
 
 
 @pytest.mark.parametrize("gigabytes", [3.9, 4.1])

@@ -24,6 +24,7 @@ from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.plan import work_record
 from megabuild.plan.options import Options
 from megabuild.plan.tree_reuse import TreeUse
+from megabuild.run import preflight
 from megabuild.run.preflight import check, check_caches
 from megabuild.run.work_folders import remove_work, separate_work
 from pyg_extensions.install.compile_wheel import Builder
@@ -108,6 +109,25 @@ def test_a_cache_that_cannot_be_written_is_named_before_the_build(tmp_path: Path
     with pytest.raises(PreflightError, match=f"{in_the_way} cannot be written to") as raised:
         check_caches(cast(Any, SimpleNamespace(options=options)), Host())
     assert "set MEGABUILD_CACHE to a folder of your own" in raised.value.remedy
+
+
+@pytest.mark.parametrize("isolation", [Host(), ISOLATED], ids=["host", "bubblewrap"])
+def test_root_of_an_isolation_writes_caches_of_its_own_only(
+    isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In it, root lacks the right to write files of other users; compilers write two levels of folders."""
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(
+        preflight, "refuse_foreign", lambda folder, _, **how: asked.update({folder.name: how})
+    )
+    options = SimpleNamespace(
+        objects_folder=lambda _: tmp_path / "objects", unpacked_folder=lambda _: tmp_path / "unpacked"
+    )
+    check_caches(cast(Any, SimpleNamespace(options=options)), isolation)
+    limited = not isolation.is_host
+    assert asked == {
+        "objects": {"levels": 2, "root_is_limited": limited}, "unpacked": {"levels": 1, "root_is_limited": limited}
+    }  # fmt: skip
 
 
 @need_root

@@ -226,6 +226,11 @@ def test_compiled_files_must_be_the_package_s_own(files: list[str], foreign: lis
     assert archive.foreign_bytecode(files, "3.12") == foreign
 
 
+def test_compiled_files_of_a_free_threaded_python_may_have_either_tag() -> None:
+    files = ["a.py", *(f"__pycache__/a.cpython-{tag}.pyc" for tag in ("313", "313t", "312"))]
+    assert archive.foreign_bytecode(files, "3.13t") == files[-1:]
+
+
 def test_a_package_with_another_python_s_compiled_files_is_refused(tmp_path: Path) -> None:
     names = ["p/a.py", "p/__pycache__/a.cpython-312.pyc", "p/__pycache__/a.cpython-311.pyc"]
     path = package(tmp_path, dict.fromkeys(names, "x"))

@@ -49,6 +49,17 @@ def test_lines_come_once_and_only_when_they_are_complete(follower: LogFollower, 
     assert texts(follower, last=True) == ["four"]
 
 
+def test_a_log_that_is_begun_again_is_of_the_next_script(follower: LogFollower, work: Path) -> None:
+    """rattler-build uses one work folder for all packages of a recipe."""
+    found: list[tuple[str, str, str]] = []
+    for build in ("py312_0", "py313_0"):
+        facts(work, PKG_NAME="pytorch", PKG_BUILD_STRING=build, PY_VER=f"{build[2]}.{build[3:5]}")
+        (work / "conda_build.log").write_text(f"{build}\n")
+        for line in follower.poll():
+            found.append((line.text, line.package.build_string, line.python))
+    assert found == [("py312_0", "py312_0", "3.12"), ("py313_0", "py313_0", "3.13")]
+
+
 @pytest.mark.parametrize("piece", [1 << 30, 70_000])
 def test_a_line_without_an_end_is_cut(piece: int, follower: LogFollower, work: Path) -> None:
     line = b"x" * 5_000_000

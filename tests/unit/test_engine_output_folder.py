@@ -300,14 +300,17 @@ def test_packages_outside_a_plan_are_kept_with_their_inputs_for_a_later_one(tmp_
 
 
 def test_each_staging_that_is_finished_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another feedstock's recipe may have several."""
+    """Another feedstock's recipe may have several. A staging counts when it is on the disk."""
     flushed: list[int] = []
-    monkeypatch.setattr(os, "sync", lambda: flushed.append(1))
+    monkeypatch.setattr(
+        os, "sync", lambda: flushed.append(len(output_folder.staging_caches(tmp_path / "out")))
+    )
     for number in range(1, 3):
         write(tmp_path / f"out/build_cache/staging_{number}/metadata.json", "{}")
         for _ in range(2):
             output_folder.seal_stagings(tmp_path / "out")
         assert len(output_folder.staging_caches(tmp_path / "out")) == len(flushed) == number
+    assert flushed == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -216,8 +216,9 @@ def test_former_builds_and_half_unpacked_packages_are_unpacked_again(tmp_path: P
     link.symlink_to(cache)
     with write(cache / ".cache.lock", "").open() as held:
         output_folder.drop_unpacked(link, published)
-        fcntl.flock(held, fcntl.LOCK_EX)  # as another run that unpacks
-        output_folder.drop_unpacked(cache, published)
+        for kind in (fcntl.LOCK_SH, fcntl.LOCK_EX):  # as another run that reads or unpacks
+            fcntl.flock(held, kind)
+            output_folder.drop_unpacked(cache, published)
     assert len([*cache.iterdir()]) == 6
     output_folder.drop_unpacked(cache, published)
     assert {path.name for path in cache.iterdir()} == {"b-1-0", "other-1-0", ".cache.lock"}

@@ -26,6 +26,7 @@ from command_line import status
 from command_line.run_command import Invocation
 from groundwork.errors import BuildError, ConfigError, IntegrityError
 from groundwork.result import Result
+from megabuild.status import history as history_file
 from megabuild.status import reading, show
 from megabuild.status import record as state_file
 from megabuild.status.reading import RunState, Standing, read_run_state, run_names
@@ -133,10 +134,11 @@ def test_another_process_with_the_same_id_is_not_the_driver(tmp_path: Path) -> N
     assert read_run_state(put(tmp_path, a_state(process_began=1.0))).standing == "died"
 
 
-def test_on_another_machine_only_the_time_of_its_last_word_tells(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [4000, -4000], ids=["long ago", "its clock is wrong"])
+def test_on_another_machine_only_the_time_of_its_last_word_tells(before: int, tmp_path: Path) -> None:
     there = a_state(host="node7", pid=1)
     assert read_run_state(put(tmp_path, there)).standing == "running"
-    silent = read_run_state(put(tmp_path, structs.replace(there, updated=time.time() - 4000)))
+    silent = read_run_state(put(tmp_path, structs.replace(there, updated=time.time() - before)))
     assert silent.standing == "unknown"
     assert "node7" in run_lines(silent, time.time())[0]
 
@@ -160,11 +162,22 @@ def test_names_mean_a_config_with_its_rehearsals(tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     assert run_names(tmp_path, []) == ["linux_64_cpu", "linux_64_cpu-rehearsal", "linux_64_cpu_debian"]
     assert run_names(tmp_path, ["linux_64_cpu"]) == ["linux_64_cpu", "linux_64_cpu-rehearsal"]
-    assert run_names(tmp_path, ["*debian"]) == ["linux_64_cpu_debian"]
+    assert run_names(tmp_path, ["*debian", "linux_64_cpu_debian"]) == ["linux_64_cpu_debian"]
     with pytest.raises(ConfigError, match=r"^osx: "):
         run_names(tmp_path, ["osx"])
     assert run_names(tmp_path / "none", []) == []
     assert run_names(write(tmp_path / "file"), []) == []
+
+
+@pytest.mark.parametrize("kept", [state_file, history_file], ids=["record", "history"])
+def test_a_full_disk_ends_no_run_for_its_record(
+    kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_nothing(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(kept.files, "write", write_nothing)
+    kept.write(tmp_path, a_state())
 
 
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:

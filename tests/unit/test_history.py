@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from small_files import write
+from tiny import Clock
 
-from groundwork.machine import tree_cpu
+from groundwork.machine import Machine, tree_cpu
 from megabuild.status import history as history_file
 from megabuild.status import recorder as recorder_module
 from megabuild.status.history import History, Sample
 from megabuild.status.record import RunStatus
-from megabuild.status.recorder import halve
+from megabuild.status.recorder import HistoryRecorder, halve
 from megabuild.status.status import Status
 
 
@@ -43,7 +46,6 @@ def test_phases_and_samples_are_written_while_the_run_lasts(
         status.end(RunStatus.FAILED, "no", 7, 1.0)
     history = history_of(status, tmp_path)
     assert [span.what for span in history.spans] == ["libtorch: configure", "libtorch: compile"]
-    assert oct((tmp_path / history_file.NAME).stat().st_mode & 0o777) == "0o644", "others may look"
 
 
 def work(seconds: float) -> None:
@@ -93,16 +95,53 @@ def test_a_run_with_nothing_to_do_leaves_the_history_of_the_last_run(tmp_path: P
     assert (tmp_path / history_file.NAME).read_text() == "kept"
 
 
-def test_samples_beyond_the_limit_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder_module, "_SECONDS", 0.01)
-    monkeypatch.setattr(recorder_module, "_MOST_SAMPLES", 8)
-    status = Status("linux_64_cpu", tmp_path)
-    for _ in range(40):
-        time.sleep(0.01)
-        status.publish(at_once=True)
-    samples = history_of(status, tmp_path).samples
-    assert len(samples) < 8
-    assert samples[-1].at - samples[0].at > 0
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of a machine on which the run uses 1.5 cores, and other programs half a core."""
+    clock = Clock()
+    clock.now = 0.0
+    monkeypatch.setattr(recorder_module, "time", SimpleNamespace(monotonic=clock, time=clock))
+    monkeypatch.setattr(recorder_module, "tree_cpu", lambda _: clock.now * 1.5)
+    monkeypatch.setattr(recorder_module, "_busy_seconds", lambda: clock.now * 2)
+    return clock
+
+
+def recorded(clock: Clock, folder: Path, cores: int, memory: Sequence[int]) -> list[Sample]:
+    """Record a run that uses so much memory, each second."""
+    recorder = HistoryRecorder(folder, 0.0, Machine(cores=cores, memory=9, memory_free=9))
+    for used in memory:
+        clock.now += 1
+        recorder.tick(used)
+    history = history_file.read(folder, 0.0)
+    assert history is not None
+    return history.samples
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_sample_has_the_most_memory_since_the_last_one(limited: bool, clock: Clock, tmp_path: Path) -> None:
+    """If the run may not use all cores, other programs may use those."""
+    cores = (os.cpu_count() or 1) + limited
+    others = 0.0 if limited else 0.5
+    assert recorded(clock, tmp_path, cores, (7, 5, 2, 3)) == [
+        Sample(at=2, seconds=2, cores=1.5, other_cores=others, memory=7),
+        Sample(at=4, seconds=2, cores=1.5, other_cores=others, memory=3),
+    ]
+
+
+def test_a_process_that_is_missing_once_leaves_the_history_readable(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended while the processes were counted."""
+    monkeypatch.setattr(recorder_module, "tree_cpu", lambda _: -clock.now)
+    assert [sample.cores for sample in recorded(clock, tmp_path, 1, [1] * 2)] == [0.0]
+
+
+def test_samples_beyond_the_limit_are_merged_and_later_ones_longer(
+    clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_MOST_SAMPLES", 4)
+    samples = recorded(clock, tmp_path, 1, [1] * 50)
+    assert [(sample.at, sample.seconds) for sample in samples] == [(16, 16), (32, 16), (48, 16)]
 
 
 def test_merged_samples_keep_time_average_and_peak() -> None:

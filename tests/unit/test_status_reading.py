@@ -180,6 +180,54 @@ def test_a_full_disk_ends_no_run_for_its_record(
     kept.write(tmp_path, a_state())
 
 
+def test_every_user_can_read_records_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        state_file.write(tmp_path, a_state())
+        history_file.write(tmp_path, history_file.History(began=1.0, cores=1, memory=1))
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys((state_file.NAME, history_file.NAME), 0o644)
+
+
+def test_the_time_left_passes_after_the_last_update() -> None:
+    record = a_state(began=0.0, updated=100.0, seconds_left=120.0)
+    assert show.run_line(record, 130.0).startswith("building, 2:10 min so far, 1:30 min left, ends ")
+
+
+def test_packages_that_were_there_or_are_published_are_counted() -> None:
+    states = dict(enumerate(PackageState))
+    record = a_state(packages={str(number): state for number, state in states.items()})
+    assert f"2 of {len(states)} packages published" in show.figures(record)
+
+
+def test_the_first_run_that_failed_gives_the_exit_code_of_those_followed(tmp_path: Path) -> None:
+    runs = []
+    for code in (0, 7, 9):
+        state = a_state(status=RunStatus.FAILED if code else RunStatus.DONE, exit_code=code)
+        runs.append(read_run_state(put(tmp_path / str(code), state)))
+    assert status_result(runs, time.time(), followed=True).exit_code == 7
+
+
+@pytest.mark.parametrize("end", [RunStatus.FAILED, RunStatus.INTERRUPTED])
+def test_the_error_of_a_run_that_failed_is_shown_and_how_an_interrupted_one_resumes(
+    end: RunStatus, tmp_path: Path
+) -> None:
+    state = a_state(status=end, error="x.cpp:1: no", exit_code=1)
+    text = "\n".join(run_lines(read_run_state(put(tmp_path, state)), time.time()))
+    assert ("x.cpp:1: no" in text, "run the same command again" in text) == (
+        end is RunStatus.FAILED, end is RunStatus.INTERRUPTED
+    )  # fmt: skip
+
+
+def test_tests_that_are_unknown_are_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = read_run_state(put(tmp_path, a_state()))
+    monkeypatch.setattr(show, "read_missing_tests", lambda _: None)
+    document: Any = show._document(run)
+    assert (document["untested"], document["failed_tests"]) == (None, None)
+
+
 def test_a_document_has_the_state_and_what_became_of_it(tmp_path: Path) -> None:
     result = status_result(
         [read_run_state(put(tmp_path, a_state(status=RunStatus.FAILED, exit_code=8)))], time.time()

@@ -15,6 +15,7 @@ from tiny import Clock
 
 from groundwork.machine import Machine, tree_cpu
 from megabuild.status import history as history_file
+from megabuild.status import record as record_file
 from megabuild.status import recorder as recorder_module
 from megabuild.status.history import History, Sample
 from megabuild.status.record import RunStatus
@@ -84,15 +85,15 @@ def test_the_cpu_of_a_child_counts_before_it_ends() -> None:
         os.close(writing)
 
 
-def test_a_run_with_nothing_to_do_leaves_the_history_of_the_last_run(tmp_path: Path) -> None:
-    write(tmp_path / history_file.NAME, "kept")
+def test_a_run_with_nothing_to_do_leaves_the_files_of_the_last_run(tmp_path: Path) -> None:
+    kept = [write(tmp_path / name, "kept") for name in (history_file.NAME, record_file.NAME)]
     status = Status("linux_64_cpu", tmp_path)
     status.keeps_file = True
     with status.task("pytorch") as task:
         task.phase("libtorch: compile")
     status.publish(at_once=True)
     status.end(RunStatus.DONE, "", 0, 1.0)
-    assert (tmp_path / history_file.NAME).read_text() == "kept"
+    assert [path.read_text() for path in kept] == ["kept"] * 2
 
 
 @pytest.fixture

@@ -216,3 +216,11 @@ def test_no_thread_uses_the_record_without_its_lock(
     status.record = cast(Any, watched)
     change(status)
     assert vars(watched)["unlocked"] == []
+
+
+def test_packages_of_another_plan_are_not_shown(tmp_path: Path) -> None:
+    """A build may leave files of former plans in its folder."""
+    status = Status("x", tmp_path)
+    status.plan({"a.conda": False})
+    status.set_packages(["a.conda", "b.conda"], PackageState.BUILT)
+    assert status.record.packages == {"a.conda": PackageState.BUILT}

@@ -214,11 +214,18 @@ def test_the_first_run_that_failed_gives_the_exit_code_of_those_followed(tmp_pat
 def test_the_error_of_a_run_that_failed_is_shown_and_how_an_interrupted_one_resumes(
     end: RunStatus, tmp_path: Path
 ) -> None:
-    state = a_state(status=end, error="x.cpp:1: no", exit_code=1)
+    state = a_state(status=end, error="x.cpp:1: no\x1b[2J", exit_code=1)
     text = "\n".join(run_lines(read_run_state(put(tmp_path, state)), time.time()))
+    assert "\x1b" not in text, "any program may have written it"
     assert ("x.cpp:1: no" in text, "run the same command again" in text) == (
         end is RunStatus.FAILED, end is RunStatus.INTERRUPTED
     )  # fmt: skip
+
+
+def test_the_progress_of_a_run_is_that_of_its_compile() -> None:
+    testing = Activity(task="test", what="testing libtorch", since=900.0)
+    assert show.progress_of(a_state(activities=[testing, COMPILING])) == "at 148 of 1,614 (libtorch: compile)"
+    assert show.progress_of(a_state(activities=[testing])) == "at testing libtorch"
 
 
 def test_tests_that_are_unknown_are_null(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,15 +63,17 @@ def test_packages_go_from_built_to_published_and_a_failed_one_stays_so(status: S
 def test_a_preparation_is_a_row_and_its_warnings_are_warnings(status: Status) -> None:
     with kept_sentences() as kept:
         status.note(Preparing(what="packing wheels", total=2, unit="packages"))
+        assert status.record.status is RunStatus.PREPARING
         status.note(Preparing(what="packing wheels", done=1, total=2, unit="packages"))
         assert (status.record.status, status.record.activities[0].done) == ("preparing", 1)
         status.note("! x was damaged")
         status.note("packaged x")
         status.note(Preparing(what="packing wheels", done=2, total=2, unit="packages"))
+        status.note(Preparing(what="fetching x", total=9, unit="bytes"))
+        status.note(Preparing(what="fetching x", total=9, unit="bytes", has_failed=True))
     assert not status.record.activities
-    status.note(Preparing(what="fetching x", total=9, unit="bytes"))
-    status.note(Preparing(what="fetching x", total=9, unit="bytes", has_failed=True))
-    assert not status.record.activities
+    said = [one.getMessage() for one in kept]
+    assert [text for text in said if text.endswith(": done")] == ["packing wheels: done"]
     assert [one.getMessage() for one in kept if one.levelno == logging.WARNING] == ["x was damaged"]
 
 
@@ -97,6 +99,25 @@ def test_the_end_of_a_run_has_its_duration(tmp_path: Path, status: Status) -> No
     assert written is not None
     assert (written.status, written.exit_code, written.pid) == ("failed", 8, os.getpid())
     assert written.updated - written.began == pytest.approx(60)
+    status.publish(at_once=True)
+    assert state_file.read(tmp_path) == written, "a thread may still report"
+
+
+def test_a_run_that_waits_for_its_turn_leaves_the_record_of_another(tmp_path: Path, status: Status) -> None:
+    status.beat()
+    assert state_file.read(tmp_path) is None
+    status.publish(at_once=True)
+    first = status.record.updated
+    status._next = 0.0
+    status.beat()
+    assert status.record.updated > first
+
+
+def test_a_phase_has_the_level_of_its_task_or_its_own(status: Status) -> None:
+    with kept_sentences() as kept, status.task("pytorch", level=PHASE) as task:
+        task.phase("libtorch: compile")
+        task.phase("waiting for rattler-build", level=logging.DEBUG)
+    assert [one.levelno for one in kept] == [PHASE, logging.DEBUG]
 
 
 def test_the_time_left_is_that_of_the_last_run(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1204,6 +1204,35 @@ def test_only_a_run_of_pytorch_that_succeeded_is_a_measure_for_the_next(
     assert kept == ([5.0] if summary.ok and needs_staging else [])
 
 
+def test_a_summary_has_the_figures_of_the_last_attempt_and_all_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused swap has the staging made again."""
+    monkeypatch.setattr(driver, "package_results", lambda *_: ())
+    monkeypatch.setattr(driver, "install_line", lambda *_: "")
+    options = SimpleNamespace(run_name="x", packages=tmp_path, config=SimpleNamespace(platform="linux-64"))
+    plan = SimpleNamespace(options=options, untested="")
+    progress = SimpleNamespace(plan=plan, needs_staging=True, tree=SimpleNamespace(use=TreeUse.REUSE))
+    last = SimpleNamespace(
+        parser=SimpleNamespace(staging_seconds=12.34, swaps={"3.12": {"steps": 4, "core": 0}}),
+        progress=SimpleNamespace(tree=SimpleNamespace(use=TreeUse.RESUME)),
+    )
+    failed = {"a": BuildError("x"), "b": BuildError("y"), "c": BuildError("needs b")}
+    for name in ("a", "b"):
+        failed[name].failure = cast(Any, f"details of {name}")
+    run = SimpleNamespace(
+        _plan=plan, _progress=progress, _failed=failed, _pytorch=last, _began=0.0, _log=SimpleNamespace(path=tmp_path),
+        status=SimpleNamespace(seconds=5.0),
+    )  # fmt: skip
+    summary = Driver.summary(cast(Any, run), "x")
+    assert (summary.staging, summary.staging_seconds, summary.swaps) == (
+        TreeUse.RESUME,
+        12.3,
+        last.parser.swaps,
+    )
+    assert summary.failures == ("details of a", "details of b")
+
+
 @pytest.mark.parametrize("isolation", ["host", IsolationError("x", "y")], ids=["host", "none"])
 @pytest.mark.parametrize("done", [False, True])
 def test_work_of_isolated_builds_goes_before_a_build_only(

@@ -832,7 +832,8 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
     plan = SimpleNamespace(options=options)
     now = SimpleNamespace(plan=plan, is_done=False, exists={"c.conda": True})
 
-    def read(*_: object) -> Any:
+    def read(*given: object) -> Any:
+        assert given == (plan, "found in the store")
         steps.append("read")
         return now
 
@@ -845,7 +846,7 @@ def test_a_run_counts_the_packages_that_a_repair_has_left(
     outlook = SimpleNamespace(
         options=options,
         plan=plan,
-        progress=SimpleNamespace(stored=None),
+        progress=SimpleNamespace(stored="found in the store"),
         estimate=SimpleNamespace(expected=7.0),
     )
     shown: list[object] = []
@@ -1066,14 +1067,18 @@ def test_the_folder_of_tests_is_empty_before_the_tasks_and_kept_after_an_error(
         if error is not None:
             raise error
 
-    monkeypatch.setattr(driver, "Graph", lambda *_, **__: SimpleNamespace(run=run_graph))
+    def make_graph(*_: object, **how: object) -> Any:
+        assert (how["keep_going"], how["failed"], how["publish"]) == (True, {"x": error}, "publish")
+        return SimpleNamespace(run=run_graph)
+
+    monkeypatch.setattr(driver, "Graph", make_graph)
     monkeypatch.setattr(published, "await_tests", lambda channel, awaited: done.append(awaited))
-    options = SimpleNamespace(state=tmp_path, packages=tmp_path / "packages", keep_going=False)
+    options = SimpleNamespace(state=tmp_path, packages=tmp_path / "packages", keep_going=True)
     plan = SimpleNamespace(options=options)
     run = SimpleNamespace(
         _plan=plan, _progress=SimpleNamespace(plan=plan, awaited_tests="awaited"), _estimate=None, status=None,
-        _log=None, _failed={},
-        _torch_works=lambda _: [], _extension_works=lambda _: [], _done_tasks=set, _publish=None, _inbox=None,
+        _log=None, _failed={"x": error},
+        _torch_works=lambda _: [], _extension_works=lambda _: [], _done_tasks=set, _publish="publish", _inbox=None,
         _tick=None, _shelf=SimpleNamespace(drop_rejected=lambda: done.append("dropped")),
     )  # fmt: skip
     if error is None:

@@ -71,6 +71,7 @@ from megabuild.providers.debian import root as debian_root
 from megabuild.providers.environment import Environment
 from megabuild.run import attempt, driver, failure, plan_report, preflight, session, store_transfer
 from megabuild.run.attempt import BROKEN, Attempt
+from megabuild.run.estimate import GB
 from megabuild.run.logfile import LogFile
 from megabuild.run.package_test import package_test
 from megabuild.run.pytorch import PyTorchBuild
@@ -714,16 +715,16 @@ def test_disks_have_room_for_the_rest_of_a_build_and_its_downloads(
     one_disk: bool, output: int, cache: int, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache gets the downloads; on one disk, both need their room."""
-    free = {"output": output * preflight.GB, "cache": cache * preflight.GB}
+    free = {"output": output * GB, "cache": cache * GB}
     noexec: set[str] = set()
-    monkeypatch.setattr(preflight, "size_of", lambda _: 30 * preflight.GB)
+    monkeypatch.setattr(preflight, "size_of", lambda _: 30 * GB)
     monkeypatch.setattr(preflight, "disk_free", free.__getitem__)
     monkeypatch.setattr(preflight, "disk_of", lambda folder: one_disk or folder)
     monkeypatch.setattr(preflight, "forbids_programs", noexec.__contains__)
-    pending = SimpleNamespace(bytes=5 * preflight.GB)
+    pending = SimpleNamespace(bytes=5 * GB)
     options = SimpleNamespace(state="output", cache="cache")
     plan = cast(Any, SimpleNamespace(options=options, environment=SimpleNamespace(pending=pending)))
-    estimate = cast(Any, SimpleNamespace(disk=100 * preflight.GB))
+    estimate = cast(Any, SimpleNamespace(disk=100 * GB))
     if remedy:
         with pytest.raises(OutOfSpaceError) as caught:
             preflight.check_disk(plan, estimate)

@@ -23,10 +23,12 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.run import duration
 from megabuild.run.build_output import Parser
 from megabuild.run.estimate import GB, Estimate, _memory_needs, _tests_hours, estimate
 from megabuild.run.measure_run import measure_run
 from megabuild.run.progress import Progress
+from megabuild.run.store_lookup import Stored
 
 
 def a_plan(repository: Path, folder: Path, name: str, **overrides: tuple[str, ...]) -> Plan:
@@ -142,12 +144,14 @@ def kept(missing: ObjectCounts | None) -> Decision:
 def test_a_rebuild_costs_its_fixed_part_and_its_objects(repository: Path, tmp_path: Path) -> None:
     plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
     nothing = minutes(plan, kept(ObjectCounts()))
-    assert 18 < nothing < 60, "environments, configure, links, install, packing and tests"
+    whole = SCRATCH.fixed + MEASURED.link_seconds  # its bindings took all of its Pythons' time
+    assert nothing == pytest.approx(whole / 60, abs=0.1), "with configure, install, packing and tests"
     eight = minutes(plan, kept(ObjectCounts(core=3, bindings=5)))
     assert round(eight - nothing, 1) == round((3 * 15 + 5 * 10) / 2 / 60, 1)
     assert 0.2 <= minutes(plan, kept(ObjectCounts(core=1))) - nothing < 0.4, "one object has one job"
     packages = minutes(plan, Decision(use=TreeUse.REUSE, reasons=()))
-    assert packages < nothing
+    spared = SCRATCH.configure + SCRATCH.install + MEASURED.link_seconds
+    assert nothing - packages == pytest.approx(spared / 60, abs=0.11)
     # a rebuild that was measured is a better basis
     costs = RunCosts(seconds=900.0, compile=120.0, compiled=ObjectCounts(core=8))
     plan = replace(plan, last_runs=replace_runs(MEASURED, RunKind.REBUILD, costs))
@@ -156,6 +160,25 @@ def test_a_rebuild_costs_its_fixed_part_and_its_objects(repository: Path, tmp_pa
     assert minutes(plan, kept(None)) == 14.0
     plan = replace(plan, last_runs=replace_runs(MEASURED, RunKind.REPACK, RunCosts(seconds=300.0)))
     assert minutes(plan, Decision(use=TreeUse.REUSE, reasons=())) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("pythons", "seconds"), [(1, 2400.0), (2, 2400.0 - 160 * (10.0 - 0.9) / 2), (9, 0.0)]
+)
+def test_bindings_of_the_first_python_are_of_the_compile_and_the_cache_has_the_others(
+    pythons: int, seconds: float
+) -> None:
+    assert duration._python_seconds(SCRATCH, MEASURED, pythons, jobs=2) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("has_tree", [True, False])
+def test_a_tree_in_the_store_is_a_finished_one(has_tree: bool) -> None:
+    record = cast(Any, object())
+    stored = Stored(packages={"a.conda": record}, staging=record if has_tree else None)
+    plan = cast(Any, SimpleNamespace(file_names=["a.conda", "b.conda"]))
+    fetched = Progress(plan=plan, stored=stored).when_fetched()
+    assert fetched.tree.use is (TreeUse.REUSE if has_tree else TreeUse.NONE)
+    assert (fetched.exists, fetched.is_done) == ({"a.conda": True, "b.conda": False}, False)
 
 
 def replace_runs(of: LastRuns, kind: RunKind, costs: RunCosts) -> LastRuns:

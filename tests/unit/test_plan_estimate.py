@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from small_files import write
 
+from groundwork.job_pool import PoolMember
 from groundwork.jobs import bytes_per_compile
 from groundwork.machine import measure
 from megabuild.configs.config import load
@@ -83,6 +84,39 @@ def test_only_nvcc_s_heavy_objects_are_rationed(repository: Path, tmp_path: Path
         figures = estimate_of(plan)
         assert (figures.jobs.count, figures.heavy_jobs) == (2, heavy), name
         assert figures.memory_of_ordinary <= figures.memory_per_job
+
+
+def test_configs_that_are_built_at_once_have_their_share_of_the_jobs(
+    repository: Path, tmp_path: Path
+) -> None:
+    member = PoolMember(folder=tmp_path, name="x", share=3, is_fixed=False, most=9, heavy_jobs=2)
+    for name, heavy in (("linux_64_cpu", 0), ("linux_64_cuda130", 2)):
+        plan = a_plan(repository, tmp_path, name)
+        figures = estimate_of(replace(plan, options=replace(plan.options, pool=member, memory=7 * GB)))
+        assert (figures.jobs.count, figures.heavy_jobs) == (3, heavy), name
+
+
+def test_objects_of_another_config_spare_most_of_a_compile(repository: Path, tmp_path: Path) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    shared = replace(plan, shared="linux_64_cpu_generic")
+    assert estimate_of(shared).hours < 0.3 * estimate_of(plan).hours
+
+
+@pytest.mark.parametrize("method", [Method.COMPILE, Method.NOTHING])
+def test_of_a_pytorch_that_exists_only_extensions_need_memory_and_disk(
+    method: Method, repository: Path, tmp_path: Path
+) -> None:
+    """One that cannot be made needs none."""
+    plan = a_plan(repository, tmp_path, "linux_64_cuda130")
+    package = replace(plan.items[0].package, file_name="pyg-lib-1-0.conda")
+    task = Task(extension="pyg-lib", python=None, recipe=tmp_path, items=(PlanItem(package=package),), overrides={},
+                method=method)  # fmt: skip
+    torch = frozenset(item.file_name for item in plan.items)
+    figures = estimate(Progress(plan=replace(plan, extensions=(task,)), existing=torch))
+    is_made = method is Method.COMPILE
+    assert figures.packages == 0
+    assert figures.memory_per_job == (bytes_per_compile(cuda=True) if is_made else 0)
+    assert figures.disk == (pytest.approx(5.7 * GB) if is_made else 0)
 
 
 @pytest.mark.parametrize("name", ["linux_64_cpu_debian", "linux_64_cuda124_debian"])

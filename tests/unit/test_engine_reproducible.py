@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import io
+import json
 import os
 import py_compile
 import shutil
+import struct
 import subprocess
 import sys
+import tarfile
+import time
+import zipfile
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import zstandard
 from package_files import entries
 from rattler.package import IndexJson, PathsJson
 from rattler.package_streaming import extract
@@ -185,3 +194,79 @@ def test_what_a_build_may_have_made_is_neither_followed_nor_written_to(tmp_path:
     (tmp_path / "link.conda").symlink_to(made)
     with pytest.raises(IntegrityError, match=r"link\.conda .*link"):
         reproducible.normalise(tmp_path / "link.conda", target, DATE, level=1)
+
+
+def handmade(path: Path, files: dict[str, bytes], info: dict[str, Any]) -> None:
+    """Write a package whose entries have traces of the user who made it."""
+    inner = {"info-one": {f"info/{name}.json": json.dumps(facts).encode() for name, facts in info.items()}}
+    inner["pkg-one"] = files
+    with zipfile.ZipFile(path, "x") as outer:
+        outer.writestr("metadata.json", "{}")
+        for name, contents in inner.items():
+            raw = io.BytesIO()
+            with tarfile.open(fileobj=raw, mode="w") as tar:
+                for number, (place, content) in enumerate(contents.items()):
+                    member = tarfile.TarInfo(place)
+                    member.size = len(content)
+                    member.mode = 0o654 if number else 0o701
+                    member.mtime, member.uid, member.gid = number, 1000, 1001
+                    member.uname, member.gname = "user", "group"
+                    tar.addfile(member, io.BytesIO(content))
+                link = tarfile.TarInfo(f"{name}.link")
+                link.type, link.linkname, link.mtime = tarfile.SYMTYPE, "x", 5
+                tar.addfile(link)
+            outer.writestr(f"{name}.tar.zst", zstandard.compress(raw.getvalue()))
+
+
+def test_nothing_of_the_machine_that_made_a_package_stays_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte code with the hash of its source is not dated. Of all libraries' glibc versions, the newest counts."""
+    monkeypatch.setattr(reproducible, "ElfFile", lambda mapped: mapped[4:8].decode())
+    monkeypatch.setattr(reproducible, "needed_glibc", lambda version: [version])
+    hashed = b"\0" * 4 + b"\1\0\0\0" + b"hash of the source"
+    files = {"bin/tool": b"x", "lib/a.so": b"\x7fELF2.28", "lib/b.so": b"\x7fELF2.34", "c.pyc": hashed}
+    index = {"depends": ["b", "__glibc >=2.17,<3.0.a0"], "constrains": ["d", "c"], "timestamp": 1}
+    about = {"channels": ["file:///home/user/x", "https://c.example/c/"]}
+    handmade(tmp_path / "one.conda", files, {"index": index, "about": about, "paths": {"paths": []}})
+    reproducible.normalise(
+        tmp_path / "one.conda",
+        tmp_path / "new.conda",
+        DATE,
+        level=1,
+        local=True,
+        channels=["https://s.example/s"],
+    )
+    assert (tmp_path / "new.conda").stat().st_mode & 0o777 == 0o644
+    found: dict[str, bytes] = {}
+    modes: dict[str, int] = {}
+    with zipfile.ZipFile(tmp_path / "new.conda") as outer:
+        assert {entry.date_time for entry in outer.infolist()} == {time.gmtime(DATE)[:6]}
+        for name in ("pkg-one", "info-one"):
+            raw = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(outer.read(f"{name}.tar.zst"))).read()
+            with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+                for member in tar:
+                    traces = (member.mtime, member.uid, member.gid, member.uname, member.gname)
+                    assert traces == (DATE, 0, 0, "", ""), member.name
+                    content = tar.extractfile(member) if member.isreg() else None
+                    if content is not None:
+                        found[member.name] = content.read()
+                        modes[member.name] = member.mode
+    assert (modes["bin/tool"], modes["lib/a.so"]) == (0o755, 0o644), "as its owner may run it"
+    assert {name: found[name] for name in files} == files
+    index = json.loads(found["info/index.json"])
+    assert index == {
+        "depends": ["__glibc >=2.34,<3.0.a0", "b"], "constrains": ["c", "d"], "timestamp": DATE * 1000
+    }  # fmt: skip
+    channels = json.loads(found["info/about.json"])["channels"]
+    assert channels == ["https://c.example/c/", "https://s.example/s/"]
+
+
+def test_the_symbols_of_each_needed_library_count() -> None:
+    names = b"\0GLIBC_2.2\0GLIBC_2.34\0"
+    needs = b""
+    for name, following in ((b"GLIBC_2.2\0", 32), (b"GLIBC_2.34\0", 0)):
+        needs += struct.pack("<HHIII", 1, 1, 0, 16, following) + struct.pack("<8xII", names.index(name), 0)
+    sections = {".gnu.version_r": needs, ".dynstr": names}
+    library = cast(Any, SimpleNamespace(content=sections.__getitem__))
+    assert [*reproducible.needed_glibc(library)] == ["2.2", "2.34"]

@@ -400,6 +400,17 @@ def test_a_wheel_counts_by_its_hash_before_it_is_downloaded(tiny: Tiny, tmp_path
     assert fingerprint._source_tree(options, replace(given, staging_source={"torch.whl": "2"})) != former
 
 
+@pytest.mark.parametrize("rehearse", [False, True])
+def test_the_users_own_source_counts_in_rehearsals_too(rehearse: bool, tiny: Tiny, tmp_path: Path) -> None:
+    """A rehearsal has the model's source only if the user names none."""
+    source = write(tmp_path / "own" / "a.cpp", "1").parent
+    options = replace(tiny.options(), rehearse=rehearse, torch_source=source)
+    given = Environment(channels=(), pythons=(), source=source)
+    former = fingerprint._source_tree(options, given)
+    write(source / "a.cpp", "2")
+    assert fingerprint._source_tree(options, given) != former
+
+
 def test_a_checkout_behind_a_link_has_the_same_files(tmp_path: Path) -> None:
     write(tmp_path / "real/recipe.yaml", "package: {name: x}\nbuild: {script: sh build.sh}\n")
     write(tmp_path / "real/build.sh")

@@ -122,7 +122,7 @@ def test_objects_of_a_former_run_and_of_this_command_are_expected(repository: Pa
     assert not find(second, Host()), "isolated builds have a cache of their own"
     assert not find(second, IsolationError("x", "y"))
     keep_left_staging(first, Host(), LastStaging(fingerprint=Fingerprint()))
-    assert find(second, Host()) == "linux_64_cpu"
+    assert find(second, Host()) == find(second) == "linux_64_cpu", "each cache has a record of its own"
     shutil.rmtree(tmp_path / "cache" / "objects")
     fill_caches()
     assert not find(second), "others have filled the cache since"
@@ -149,6 +149,16 @@ def test_objects_of_other_configs_are_expected_where_a_run_compiles_with_their_v
     assert not find_shared_objects(changed, {}, isolated)
     installed = {"c_compiler_version": ("15",)}
     assert find_shared_objects(changed, installed, isolated) == "linux_64_cpu", "the provider's, for both"
+
+
+def test_an_unreadable_config_hides_no_objects_of_others(repository: Path, tmp_path: Path) -> None:
+    """The config has an error of its own when it is planned."""
+    run = a_run(repository, tmp_path, "linux_64_cpu_generic", "linux_64_broken", "linux_64_cpu")
+    known = (repository / ".ci_support" / "linux_64_cpu.yaml").read_text()
+    write(tmp_path / ".ci_support" / "linux_64_cpu.yaml", known)
+    write(tmp_path / ".ci_support" / "linux_64_broken.yaml", "python: [")
+    found = find_shared_objects(replace(run, root=tmp_path), {}, Container(engine=Engine.DOCKER, image="x"))
+    assert found == "linux_64_cpu"
 
 
 @pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")

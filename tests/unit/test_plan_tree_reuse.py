@@ -451,6 +451,7 @@ def test_phrases_name_each_change_once_and_the_strongest_first() -> None:
     old = with_packages(host_gcc="14 h 1")
     assert phrases(compare(old, new, inputs)) == ["gcc 14 -> 15", "idna 3.7 -> 4"]
     many = {f"host_{name}": "1 h" for name in itertools.islice("abcdefgh", 8)}
+    many["build_a"] = "1 h"  # the same phrase
     assert phrases(compare(FIRST, with_packages(**many), inputs))[5:] == ["f none -> 1", "2 more"]
 
 

@@ -199,6 +199,15 @@ def test_a_broken_tarball_is_refused_and_leaves_nothing(ask: Ask, tarball: Path,
     assert not list((tarball.parent / "cache" / "torch-source").iterdir())
 
 
+def test_a_cache_that_cannot_be_written_is_named_before_a_source_is_unpacked_to_it(
+    ask: Ask, plan: Callable[..., Plan], tarball: Path
+) -> None:
+    """The message of the tarball would name the tarball."""
+    with pytest.raises(PreflightError, match="cannot be written to") as raised:
+        plan(ask("2.15.2", source=tarball, cache=tarball / "cache"))
+    assert raised.value.remedy == "set MEGABUILD_CACHE to another folder"
+
+
 def test_missing_submodules_are_named_where_the_build_needs_them(ask: Ask, tree: Path) -> None:
     (tree / "third_party" / "fmt" / "README").unlink()
     with pytest.raises(PreflightError, match="third_party/fmt") as caught:

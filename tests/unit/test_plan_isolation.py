@@ -170,7 +170,7 @@ def test_the_way_out_has_the_same_accelerator(name: str, hint: str, repository: 
     assert error.remedy == f"set CONDA_CHANNEL_ALIAS to a mirror, {hint}"
 
 
-def test_debian_is_built_in_its_root_and_gets_the_network_for_extensions_only(
+def test_debian_is_built_in_its_root_and_gets_the_network_where_a_build_needs_it(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debian = load(repository, "linux_64_cpu_debian")
@@ -181,6 +181,8 @@ def test_debian_is_built_in_its_root_and_gets_the_network_for_extensions_only(
     assert with_extensions == Bubblewrap(root=tmp_path, network=True)
     remote = choose_isolation(None, debian, environment(root=tmp_path))
     assert remote == Bubblewrap(root=tmp_path, network=True)
+    monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://cache.example")
+    assert choose_isolation(None, debian, made) == with_extensions, "ccache asks its server"
     monkeypatch.setenv("PATH", "")
     with pytest.raises(IsolationError, match="bubblewrap: not installed"):
         found.check()

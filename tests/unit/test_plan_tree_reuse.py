@@ -212,6 +212,15 @@ def test_a_stamp_without_the_facts_of_this_version_says_so(stamp: bytes | None, 
     assert decision.reasons == ("the tree's stamp is missing, damaged or of another version",)
 
 
+def test_a_tree_without_its_build_folder_is_compiled_again_though_nothing_changed(state: Path) -> None:
+    """Packages for another Python are made in it."""
+    (state / "tree" / "build").rename(state / "elsewhere")
+    write(state / "tree" / "install/lib/libtorch.so")
+    decision = decide(state / "tree", state / "out", FIRST)
+    assert (decision.use, decision.is_complete) == (TreeUse.RESUME, False)
+    assert decision.reasons == ("the tree's build folder is missing",)
+
+
 def test_idna_changes_neither_the_digest_nor_what_the_next_change_is_compared_with(state: Path) -> None:
     new = with_packages(host_idna="3.10 h 1")
     adopted = adopt(state / "tree", state / "out", new)

@@ -52,6 +52,25 @@ def test_a_build_dependency_stands_for_the_library_of_its_own_version() -> None:
     assert libraries.runtime_packages(control, installed) == {"libonnx1t64", "libopenblas0-pthread"}
 
 
+def test_libraries_come_with_all_that_they_need_and_none_of_mpi_does(tmp_path: Path) -> None:
+    """MPI needs its plugins and programs, too: a package of its libraries alone would not run."""
+    debian = DebianRoot(path=tmp_path, fingerprint="", release="13")
+    write(debian.source / "debian/control", "Build-Depends: libone-dev,\n libgrid-dev,\n\nPackage: x\n")
+    installed = {
+        f"{name}-dev": libraries.InstalledPackage(version="1", priority="optional", depends=f"{name}1 (= 1)")
+        for name in ("libone", "libgrid", "libother")
+    }
+    needed = {
+        "libone": {"libmid", "libc"}, "libmid": {"libdeep", "libone"}, "libdeep": set[str](),
+        "libgrid": {"libmid"}, "libgridmpi": {"libwrap"}, "libwrap": {"libmpi.so.40"}, "libmpi.so.40": set[str](),
+        "libother": set[str](),
+    }  # fmt: skip
+    owners = {"libone": "libone1", "libgrid": "libgrid1", "libgridmpi": "libgrid1", "libother": "libother1"}
+    available = {name: libraries.LibraryFile(tmp_path / name, owners.get(name, "libx1")) for name in needed}
+    contents = libraries.Libraries(available=available, needed=needed, installed=installed)
+    assert libraries.select(debian, contents).keys() == {"libone", "libmid", "libdeep", "libgrid"}
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
 def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
     library = shared_library(tmp_path / "libone.so", "int one;")

@@ -92,6 +92,28 @@ def test_pyenv_and_uv_folders_are_searched_and_closed_ones_passed_over(tmp_path:
     assert found
 
 
+@pytest.mark.parametrize(
+    ("environ", "has_home", "folders"),
+    [
+        ({}, True, [".pyenv/versions", ".local/share/uv/python"]),
+        ({"PYENV_ROOT": "", "XDG_DATA_HOME": ""}, True, [".pyenv/versions", ".local/share/uv/python"]),
+        ({"PYENV_ROOT": "pyenv"}, True, ["pyenv/versions", ".local/share/uv/python"]),
+        ({"UV_PYTHON_INSTALL_DIR": "uv", "XDG_DATA_HOME": "data"}, True, [".pyenv/versions", "uv"]),
+        ({"XDG_DATA_HOME": "data"}, False, ["data/uv/python"]),
+        ({}, False, []),
+    ],
+)
+def test_variables_name_the_folders_of_pyenv_and_uv_else_the_home_has_them(
+    environ: dict[str, str], has_home: bool, folders: list[str], tmp_path: Path
+) -> None:
+    for folder in (".pyenv/versions", "pyenv/versions", ".local/share/uv/python", "uv", "data/uv/python"):
+        write(tmp_path / folder / "3.12.1/bin/python3.12")
+    given = {name: value and str(tmp_path / value) for name, value in environ.items()}
+    found = interpreters.candidates(given, tmp_path if has_home else None)
+    below = [path for path in found if path.is_relative_to(tmp_path)]
+    assert below == [tmp_path / folder / "3.12.1/bin/python3.12" for folder in folders]
+
+
 @pytest.fixture
 def interpreter(tmp_path: Path) -> Interpreter:
     """An interpreter of a few files."""

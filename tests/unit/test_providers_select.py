@@ -90,7 +90,7 @@ def test_an_environment_has_the_values_and_the_programs_of_its_channel(
     ]  # fmt: skip
     toolchain = Toolchain(cc="", cxx="", version="99.1", glibc="2.99", programs={}, libraries={}, digest="")
     channel = LocalChannel(
-        path=tmp_path, packages=tuple(packages), toolchain=toolchain, stand_ins=("glib",), by_name=()
+        path=tmp_path, packages=tuple(packages), toolchain=toolchain, stand_ins=("glib",), by_name=("six", "toml")
     )
     values = {"torch_python_base": "3.10", "torch_optimization": "2", "no_key_of_the_config": "1"}
     made = MachineProvider(request).of_channel(channel, ("3.12",), values)
@@ -102,6 +102,11 @@ def test_an_environment_has_the_values_and_the_programs_of_its_channel(
     assert made.virtual_packages == {"__cuda": "13.0"}
     assert (made.channels, made.pythons) == ((Channel.of_folder(tmp_path, this_machine=True),), ("3.12",))
     assert made.stand_ins == ("glib",)
+    differences, by_name = made.notes
+    assert "c_compiler_version 99 (not 99, 14)" in differences
+    assert by_name == "not in the catalogue, taken from pip's indexes by name: six, toml"
+    rehearsal = MachineProvider(replace(request, rehearsal=True))
+    assert rehearsal.of_channel(replace(channel, by_name=()), ("3.12",), values).notes == ()
 
 
 @pytest.fixture
@@ -182,6 +187,37 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
     with pytest.raises(ProviderError, match="enough"):
         _ask(replace(config, provider=ProviderName.LOCAL), tmp_path, planned=planned)
     assert noted["any_wheel"] is True
+
+
+@pytest.mark.parametrize(
+    ("host", "chosen"),
+    [
+        (("python 3.12.* *_cpython", "numpy"), {"3.12"}),
+        (("python >=3.11", "python_abi 3.12.* *_cp312"), {"3.13"}),
+        ((), {"3.13"}),
+    ],
+)
+def test_a_recipe_without_pythons_gets_those_that_its_packages_name_else_the_newest(
+    host: tuple[str, ...],
+    chosen: set[str],
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As another feedstock's does."""
+    given: list[set[str]] = []
+
+    def make(request: object, needs: object, pythons: dict[str, object], **_: Any) -> None:
+        given.append(set(pythons))
+        raise ProviderError("enough")
+
+    monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))
+    monkeypatch.setattr(local_channel, "make", make)
+    without = replace(config, provider=ProviderName.LOCAL, pythons=())
+    planned = [_planned("mine", host=host), _planned("left-out", host=("python 3.11.*",), skipped=True)]
+    with pytest.raises(ProviderError, match="enough"):
+        _ask(without, tmp_path, planned=planned)
+    assert given == [chosen]
 
 
 @pytest.mark.parametrize("name", ["linux_64_cpu_wheel", "linux_64_cpu"])

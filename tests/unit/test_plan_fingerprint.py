@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from small_files import write
@@ -151,6 +152,18 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
     of_run = {"torch_source": ("model",), "torch_optimization": ("0",), "python": ("3.12.* *_cpython",)}
     assert given[0].overrides == made.environment.overrides == {**of_provider, **of_run}
     assert made.provided == of_provider
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_a_package_that_the_recipe_skips_is_not_planned(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the CUDA packages of a CPU config."""
+    render = planning.render
+
+    def skip(*words: Any, **how: Any) -> list[PlannedPackage]:
+        return [replace(package, skipped=package.python == "3.11") for package in render(*words, **how)]
+
+    monkeypatch.setattr(planning, "render", skip)
+    assert [item.package.python for item in tiny.plan().items] == [None, "3.12"]
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")

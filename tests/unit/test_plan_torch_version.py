@@ -78,7 +78,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
 
     def make(options: Options, *lacking: str) -> Plan:
         pythons = tuple(python for python in options.config.pythons if python not in lacking)
-        made = provider("https://channel.invalid", pythons=pythons)
+        made = provider("https://channel.invalid", pythons=pythons, source=Path("/provider"))
         monkeypatch.setattr(planning, "choose_provider", made)
         monkeypatch.setattr("megabuild.plan.fingerprint.staging", lambda *args: Fingerprint())
         return planning.survey_plan(options, silent)
@@ -129,6 +129,8 @@ def test_triton_and_pythons_are_those_of_the_source_else_the_configs(
     assert all("triton ~=3.9.1" in package.run for package in pytorch)
     assert list(made.left_out) == ["3.10", "3.11"]
     assert pytorch[0].python == "3.12", "staging's own comes first"
+    assert made.environment.source == tree, "not the provider's"
+    assert made.notes[-1] == f"source of PyTorch 2.15.2: {tree}"
     (tree / ".ci" / "docker" / "triton_version.txt").unlink()
     release = read_release(ask("2.15.2", source=tree), silent)
     assert (release.source, list(release.left_out)) == (tree, ["3.10", "3.11"])

@@ -48,10 +48,12 @@ def test_the_highest_micro_version_is_chosen_and_free_threaded_builds_are_python
 ) -> None:
     paths = [_fake(tmp_path / version, version) for version in ("3.12.9", "3.12.10", "3.12.1", "3.13.1")]
     paths.append(_fake(tmp_path / "free", "3.13.2", abiflags="t"))
+    paths.append(_fake(tmp_path / "of-the-system", "3.12.10"))
     found = interpreters.find(lambda _: None, paths)
     assert {python: one.version for python, one in found.items()} == {
         "3.12": "3.12.10", "3.13": "3.13.1", "3.13t": "3.13.2"
     }  # fmt: skip
+    assert found["3.12"].executable == paths[1], "of two, the first: the system's may have Debian's layout"
 
 
 def test_prereleases_old_pythons_broken_programs_and_those_without_headers_are_left_out(

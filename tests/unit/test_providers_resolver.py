@@ -560,6 +560,13 @@ def test_a_cpu_package_is_never_made_from_a_cuda_wheel(site: Site, tmp_path: Pat
     assert "docs/firewall.md" in raised.value.remedy
 
 
+def test_a_missing_wheel_of_a_free_threaded_python_is_told_by_its_file_s_name(repository: Path) -> None:
+    """Its tags are ``cp314-cp314t``."""
+    missing = {"3.14t": torch.NoWheel(reason="none", is_known=True)}
+    error = torch._none_fits(load(repository, "linux_64_cpu_wheel"), missing, ())
+    assert "put torch-2.13.0+cpu-cp314-*.whl into a folder" in error.remedy
+
+
 @pytest.mark.parametrize("config", ["linux_64_cuda132_wheel", "linux_aarch64_cpu_wheel"])
 def test_wheels_that_pypi_has_are_not_told_to_be_missing_there(
     site: Site, tmp_path: Path, repository: Path, config: str
@@ -627,7 +634,11 @@ def test_what_the_catalogue_does_not_list_is_a_wheel_where_an_index_has_one(
     wheels = (cython, f"setuptools_scm-9.0-{PURE}.whl", f"msgpack-1.1-{PURE}.whl", f"libfoo-1-{PURE}.whl")
     _offer(site, tmp_path / "index", dict.fromkeys(wheels, ()))
     site.answers["/simple/nccl/"] = b'<a href="/simple/files/nccl-1.tar.gz">nccl-1.tar.gz</a>'
+    yanked = f"taken_back-1.0-{PURE}.whl"
+    page = f'<a href="/simple/files/{yanked}" data-yanked="broken">{yanked}</a>'
+    site.answers["/simple/taken-back/"] = page.encode()
     asked = ["cython", "setuptools_scm", "msgpack-python", "libfoo", "nccl", "cuda-nvcc_linux-64", "absent"]
+    asked.append("taken_back")
     table = catalogue.load()
     assert lock.with_wheels(asked, table, [_interpreter()]) == ("cython", "msgpack-python", "setuptools_scm")
     both = [_interpreter(), _interpreter("3.13")]

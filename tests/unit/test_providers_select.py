@@ -155,6 +155,16 @@ def test_each_channel_of_a_config_has_to_answer(
         _ask(of_two, tmp_path)
 
 
+def test_a_silent_channel_is_named_without_its_login(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = replace(config, variant={**config.variant, "channel_sources": ("https://bob:hunter2@own.invalid/x",)})
+    monkeypatch.setattr(conda_forge, "why_channel_unreachable", lambda url: "refused")
+    with pytest.raises(ProviderError, match="own.invalid/x is unreachable") as raised:
+        _ask(private, tmp_path)
+    assert "hunter2" not in raised.value.message
+
+
 def test_outside_a_rehearsal_what_is_missing_is_an_error(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,8 @@ def test_packages_of_one_name_for_two_platforms_are_told_apart(tmp_path: Path) -
     first, second = hashes.values()
     index.write_text(index.read_text().replace(first, second))
     assert store.whole(packages) is None, "the hash is the other platform's"
+    for_all = {replace(package, noarch="generic").key for package in packages}
+    assert len(for_all) == 1, "one package for both"
 
 
 def test_everybody_may_read_a_channel_whatever_the_umask(tmp_path: Path) -> None:

@@ -67,6 +67,23 @@ def test_entry_points_and_scripts_start_the_python_beside_them(tmp_path: Path, p
     assert not list((prefix / "site-packages").glob("*.data"))
 
 
+@pytest.mark.parametrize(
+    ("member", "place"),
+    [
+        ("x/a", "modules/x/a"),
+        ("x/__pycache__/a", None),
+        ("x-1.data/purelib/x/a", "modules/x/a"),
+        ("x-1.data/platlib/x/a", "modules/x/a"),
+        ("x-1.data/data/share/a", "share/a"),
+        ("x-1.data/headers/a", "include/a"),
+    ],
+)
+def test_each_part_of_a_library_has_its_place(member: str, place: str | None, tmp_path: Path) -> None:
+    unpack.library(_wheel_file(tmp_path / "x-1-py3-none-any.whl", {member: ""}), tmp_path / "env", "modules")
+    found = [str(path.relative_to(tmp_path / "env")) for path in tmp_path.rglob("*/a")]
+    assert found == ([place] if place else [])
+
+
 def test_a_library_without_scripts_gets_a_folder_for_its_entry_points(tmp_path: Path) -> None:
     files = {"x.py": "", "x-1.dist-info/entry_points.txt": "[console_scripts]\nx = x:main\n"}
     (tmp_path / "env").mkdir()
@@ -354,6 +371,7 @@ def test_the_version_of_triton_is_found_among_excluded_ones() -> None:
     excluded = ",".join(f"!=3.9.{number}" for number in range(1, 60))
     assert torch.named_triton([Requirement(f"triton{excluded},~=3.9.0")]) == "3.9.0"
     assert torch.named_triton([Requirement(f"triton{excluded},<4")]) is None
+    assert torch.named_triton([Requirement("sympy>=1"), Requirement("pytorch-triton==3.9.0")]) == "3.9.0"
 
 
 def test_wheels_and_packages_that_a_run_must_still_get_are_pending(repository: Path, tmp_path: Path) -> None:
@@ -395,10 +413,12 @@ def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_pyt
     config = load(repository, "linux_64_cuda132_wheel")
     base = config.variant["torch_python_base"][0]
     locks = {
-        python: _alone(_locked(f"2.13.0+{number}", (*CUDA, f"triton==3.{number}.0")))
+        python: _alone(replace(_locked(f"2.13.0+{number}", (*CUDA, f"triton==3.{number}.0")), sha256=python))
         for number, python in enumerate(("3.10", base, "3.14"))
     }
-    found = torch.TorchWheels(locks=locks, left_out={"3.11": "no wheel"}, more=("https://more.invalid",))
+    found = torch.TorchWheels(
+        locks=locks, left_out={"3.11": "no wheel"}, more=("https://more.invalid",), notes=("silent",)
+    )
     (wheel,) = locks[base].wheels
     installed: dict[str, Any] = {python: f"Python {python}" for python in ("3.10", base, "3.14")}
     toolchain = Toolchain(cc="", cxx="", version="14.2.0", glibc="2.36", programs={}, libraries={}, digest="")
@@ -445,6 +465,9 @@ def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_pyt
     assert environment.source == torch.folder(config, tmp_path)
     assert (environment.pythons, environment.left_out) == (("3.10", base, "3.14"), found.left_out)
     assert environment.overrides["triton_version"] == ("3.1.0",)
+    assert environment.notes[-2:] == ("silent", f"libtorch is made from {wheel.file_name}")
+    assert environment.pending is not None
+    assert environment.pending.sources == 2, "the wheels of both Pythons are absent"
 
 
 def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
@@ -452,6 +475,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
         "nvidia-cuda-runtime": [
             "nvidia/cu13/lib/libcudart.so.13",
             "nvidia/cu13/lib/libother.so.13",
+            "nvidia/cu13/lib/libother.so.13.1",
             "nvidia/cu13/include/cuda_runtime.h",
         ],
         "nvidia-cuda-nvcc": ["nvidia/cu13/bin/nvcc", "nvidia/cu13/bin/crt/link.stub"],

@@ -63,13 +63,22 @@ def test_a_mirror_that_is_switched_off_is_not_used(word: str, tmp_path: Path) ->
     assert "disabled.example" not in first
 
 
+def test_a_key_in_the_text_of_a_source_is_left_out(tmp_path: Path) -> None:
+    """One line cannot hold it."""
+    block = "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mQINBFit\n"
+    stanza = f"Types: deb\nURIs: http://mirror.example/debian\nSuites: x\nComponents: main\n{block}"
+    lines = apt.debian_lines("trixie", configured=apt.sources(_apt(tmp_path, debian_sources=stanza)))
+    assert lines[0] == "deb http://mirror.example/debian trixie main"
+
+
 def test_one_line_sources_are_read(tmp_path: Path) -> None:
-    text = "# deb http://old.example/debian x main\ndeb [arch=amd64 trusted=yes] file:/srv/debian sid main # ours\n"
+    text = "# deb http://old.example/debian x main\n"
+    text += "deb [arch=amd64 signed-by=/k.gpg trusted=yes] file:/srv/debian sid main # ours\n"
     folder = _apt(tmp_path, a_list=text, b_sources="Types: deb\n")
     for path in (folder / "sources.list.d").iterdir():  # comments may have any encoding
         path.write_bytes(b"# \xff\n" + path.read_bytes())
     lines = apt.debian_lines("trixie", configured=apt.sources(folder))
-    assert lines[0] == "deb [trusted=yes] file:/srv/debian trixie main"
+    assert lines[0] == "deb [signed-by=/k.gpg trusted=yes] file:/srv/debian trixie main"
 
 
 def test_other_projects_are_no_debian_mirror(tmp_path: Path) -> None:

@@ -94,7 +94,11 @@ def test_libraries_of_one_package_find_each_other(tmp_path: Path) -> None:
 
 
 def test_a_library_of_cuda_has_nvidias_version() -> None:
-    of = {"12.4.5.8~12.4.1-2": "12.4.5.8", "11.1.1+~10.3.5.147~12.4.1-2": "10.3.5.147", "2.9.0+ds-2": "2.9.0"}
+    of = {
+        "12.4.5.8~12.4.1-2": "12.4.5.8",
+        "11.1.1+~10.3.5.147~12.4.1-2": "10.3.5.147",
+        "1:2.9.0+ds-2": "2.9.0",
+    }
     assert {debian: cuda.upstream_version(debian) for debian in of} == of
 
 
@@ -112,8 +116,10 @@ def test_a_root_with_another_toolkit_is_refused(
         cuda.packages(debian, {}, "12.4", "linux-64")
 
 
-def cuda_packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, LocalPackage]:
-    """Return the packages of a root with two libraries of CUDA 12.4, by name."""
+def cuda_packages(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, common: Sequence[str] = ()
+) -> dict[str, LocalPackage]:
+    """Return the packages of a root with two libraries of CUDA 12.4, by name; PyTorch needs the ``common`` ones."""
     installed = {}
     for name, version in {
         "nvidia-cuda-toolkit": "12.4.131~12.4.1-2", "libcusparse12": "12.3.1.170~12.4.1-2",
@@ -127,7 +133,7 @@ def cuda_packages(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Lo
     needed: dict[str, set[str]] = {"libcusparse.so.12": {"libnvJitLink.so.12"}, "libnvJitLink.so.12": set()}
     contents = libraries.Libraries(available=available, needed=needed, installed=installed)
     monkeypatch.setattr(libraries, "read", lambda _: contents)
-    monkeypatch.setattr(libraries, "select", lambda *_: {})
+    monkeypatch.setattr(libraries, "select", lambda *_: dict.fromkeys(common))
     table = {
         "libcusparse": ("libcusparse-dev", "libcusparse12"),
         "libnvjitlink": ("libnvjitlink-dev", "libnvjitlink12"),
@@ -153,6 +159,16 @@ def test_each_library_of_cuda_has_a_package_and_one_for_development(
         assert development.run_exports == {"weak": (f"{name} >={version},<13.0a0",)}
     assert packages["libcusparse"].depends == ("cuda-version 12.4.*", "libnvjitlink")
     assert packages["libnvjitlink"].depends == ("cuda-version 12.4.*",)
+
+
+def test_a_library_that_pytorch_needs_is_in_the_package_of_its_libraries_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = cuda_packages(tmp_path, monkeypatch, common=["libnvJitLink.so.12"])
+    files = {name: packages[name].inputs["files"] for name in ("libcusparse", "libnvjitlink")}
+    assert files == {"libcusparse": "libcusparse.so.12", "libnvjitlink": ""}
+    assert packages["libnvjitlink"].depends == ("cuda-version 12.4.*", libraries.NAME)
+    assert packages["libcusparse"].depends == ("cuda-version 12.4.*", libraries.NAME, "libnvjitlink")
 
 
 def test_the_activated_nvcc_is_debian_s_with_the_compiler_that_it_accepts(
@@ -226,7 +242,9 @@ def test_the_environment_is_that_of_the_root(
     monkeypatch.setattr(provider, "probe", lambda *, root, enter: answered(toolchain, root, enter))
     monkeypatch.setattr(libraries, "package", lambda *given: answered(own["libs"], *given))
     monkeypatch.setattr(cuda, "packages", lambda *given: answered([own["nvcc"]], *given))
-    monkeypatch.setattr(DebianProvider, "nvidia", lambda *_, **__: [own["cudnn"]])
+    monkeypatch.setattr(
+        DebianProvider, "nvidia", lambda _, needs, __, **how: answered([own["cudnn"]], needs, how)
+    )
     monkeypatch.setattr(local_channel, "make", channel)
     monkeypatch.setattr(interpreters, "find", lambda report: {"3.13": None})
     config = load(repository, "linux_64_cuda124_debian" if version else "linux_64_cpu_debian")
@@ -235,7 +253,11 @@ def test_the_environment_is_that_of_the_root(
         asker = choose_provider(request)
         environment = asker.survey() if is_survey else asker.provide()
         roots = [(tmp_path / "debian", version is not None, None)] * (1 + is_survey)
-        of_cuda = [(made, catalogue.load().debian_cuda, version, "linux-64")] if version else []
+        table = catalogue.load()
+        wheel_alone = {"survey": is_survey, "dependencies": False}  # cuBLAS, which it requires, is Debian's
+        of_cuda: list[object] = []
+        if version:
+            of_cuda = [(made, table.debian_cuda, version, "linux-64"), ([table.debian_cudnn], wheel_alone)]
         names = ["libs", "nvcc", "cudnn"] if version else ["libs"]
         of_root = [(made.path, [str(made.path)]), (made, "2.41", "linux-64"), *of_cuda]
         assert asked == [*roots, *of_root, (names, toolchain, ("3.13",))]
@@ -361,6 +383,20 @@ def test_a_linker_script_next_to_libraries_is_passed_over(
     assert (list(contents.installed), contents.available) == (["libc6-dev"], {})
 
 
+def test_of_two_libraries_of_one_name_openblas_is_packaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian has the slow reference BLAS next to it."""
+    folder = tmp_path / "usr/lib/x86_64-linux-gnu"
+    owners = {folder / "openblas-pthread/libblas.so.3": "fast", folder / "blas/libblas.so.3": "slow"}
+    elf = SimpleNamespace(soname=lambda: "libblas.so.3", needed=lambda: ())
+    monkeypatch.setattr(libraries, "opened", lambda _: nullcontext(elf))
+    monkeypatch.setattr(libraries, "run", lambda *_, **__: "")
+    monkeypatch.setattr(libraries, "_owners", lambda *_: owners)
+    contents = libraries.read(DebianRoot(path=tmp_path, fingerprint="", release="13"))
+    assert contents.available["libblas.so.3"].owner == "fast"
+
+
 def test_a_root_without_a_library_that_a_package_is_made_of_is_an_error(tmp_path: Path) -> None:
     debian = DebianRoot(path=tmp_path, fingerprint="", release="13")
     write(debian.source / "debian/control", "Build-Depends: libone-dev,\n\n")
@@ -435,5 +471,8 @@ def test_a_root_is_made_of_all_that_its_key_has(
     assert (made.path.parent / "sources.list").read_text().splitlines() == [*inputs.mirrors]
     hooks = "\n".join(words)
     assert ("cudnn" in hooks, "--architectures=amd64,arm64" in words) == (with_cuda, foreign is not None)
+    # of the older release Pythons alone: apt would take libraries that this release lacks, too
+    pinned = "Pin: release n=bookworm\\nPin-Priority: -1" in hooks
+    assert (pinned, "apt-get build-dep" in hooks) == (foreign is not None, foreign is None)
     other = root.make(tmp_path, lambda _: None, cuda=not with_cuda, foreign=foreign)
     assert other.path != made.path

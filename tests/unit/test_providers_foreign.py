@@ -440,6 +440,12 @@ def test_a_cross_build_has_the_pythons_that_both_machines_have(
     assert sides["linux-aarch64"].running["3.13"].machine == ""
     subdirs = {package.subdir for package in sides["linux-64"].own}
     assert subdirs == {"linux-64", "noarch"}
+    monkeypatch.setattr(root, "find", lambda *_, **__: None)
+    request = ProviderRequest(
+        config=config, planned=(), cache=tmp_path, report=lambda _: None, rehearsal=is_rehearsal
+    )
+    planned = choose_provider(request).survey()
+    assert (planned.channels, planned.pythons, planned.left_out) == ((), made.pythons, made.left_out)
 
 
 @pytest.mark.parametrize("surveyed", [True, False])

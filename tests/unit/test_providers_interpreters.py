@@ -151,6 +151,12 @@ def test_build_strings_are_conda_forges(
     assert python_abi.constrains == (f"python {number}.* *_{python.build_string.rpartition('_')[2]}",)
 
 
+def test_modules_for_another_machine_are_compiled_by_this_machine_s_python(interpreter: Interpreter) -> None:
+    foreign = replace(interpreter, machine="aarch64", executable=Path("/of-the-root/usr/bin/python3.12"))
+    package, _ = python_package.packages(foreign, "linux-aarch64", interpreter)
+    assert package.interpreter == interpreter.executable
+
+
 def test_tests_and_caches_are_not_packaged_the_prefix_moves_and_a_changed_file_changes_the_package(
     interpreter: Interpreter, tmp_path: Path
 ) -> None:
@@ -197,7 +203,9 @@ def test_debian_s_interpreter_is_packaged_as_upstream_s(sysconfig: str, tmp_path
     debians = _debians(tmp_path, sysconfig, f"def scheme():\n{_LINE}    return prefix_scheme\n")
     prefix = tmp_path / "prefix"
     prefix.mkdir()
-    python_package.packages(debians, "linux-64", debians)[0].fill(prefix)
+    package, _ = python_package.packages(debians, "linux-64", debians)
+    assert package.relocate == "", "/usr in its files may be the system's own folder"
+    package.fill(prefix)
     library = prefix / "lib/python3.12"
     assert (library / sysconfig).read_text() == (
         "def scheme():\n    prefix_scheme = 'posix_prefix'\n    return prefix_scheme\n"

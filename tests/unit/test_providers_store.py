@@ -334,6 +334,10 @@ def test_a_package_s_file_has_the_requirements_of_its_description(tmp_path: Path
     assert (index.depends, index.constrains) == (["other >=1"], ["third <1"])
     assert (str(index.build), index.build_number) == (package.build_string, package.build_number)
     assert index.python_site_packages_path == modules
+    channel = planned(tmp_path / "planned", [package], SUBDIRS)
+    listed = json.loads((channel / "linux-64" / "repodata.json").read_text())
+    (entry,) = listed["packages.conda"].values()
+    assert entry["python_site_packages_path"] == modules, "a plan's solver reads it there"
 
 
 def test_the_output_and_the_time_of_a_guarded_program_are_the_caller_s() -> None:

@@ -788,13 +788,14 @@ def test_a_debian_root_with_a_mount_is_not_deleted(
     places = ["/", *([str(tmp_path / "entry" / mounted)] if mounted else [])]
     disks = [SimpleNamespace(mountpoint=place) for place in places]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: disks)
-    with (
-        pytest.raises(ProviderError, match="cannot be deleted with mounts in it")
-        if mounted
-        else nullcontext()
-    ):
+    if not mounted:
         debian_root._delete(tmp_path / "entry")
-    assert file.exists() == bool(mounted)
+        assert not file.exists()
+        return
+    with pytest.raises(ProviderError, match="cannot be deleted with mounts in it") as raised:
+        debian_root._delete(tmp_path / "entry")
+    assert raised.value.remedy == f"run: umount {places[-1]}"
+    assert file.exists()
 
 
 @pytest.mark.parametrize(

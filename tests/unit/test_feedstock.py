@@ -159,10 +159,14 @@ def test_a_property_that_only_some_configs_have_is_a_column(make: Make) -> None:
 
 def test_what_only_pytorchs_recipe_can_do_is_refused_for_another(make: Make) -> None:
     root = make()
-    given: dict[str, Any] = {"rehearse": True, "optimization": "0", "arch_list": "9.0", "pythons": ("3.12",)}
+    given: dict[str, Any] = {
+        "rehearse": True, "optimization": "0", "arch-list": "9.0", "python": ("3.12",), "upstream-tests": True,
+    }  # fmt: skip
     for name, value in given.items():
-        with pytest.raises(UsageError, match=r"no variant key \w+"):
-            planning.overrides_from_options(options(root, **{name: value}))
+        field = "pythons" if name == "python" else name.replace("-", "_")
+        with pytest.raises(UsageError, match=r"no variant key \w+") as raised:
+            planning.overrides_from_options(options(root, **{field: value}))
+        assert raised.value.remedy == f"omit --{name}"
     with pytest.raises(UsageError, match="torch_version"):
         with_torch(load(root, SINGLE), "2.14.1", None)
     assert planning.overrides_from_options(options(root)) == {}
@@ -230,8 +234,9 @@ def test_another_platforms_config_is_planned_and_not_built(
     monkeypatch.setattr(planning, "choose_provider", provider(root, pythons=()))
     reason = f"{foreign} is built on {foreign.replace('_', '-').rstrip('-')} only; this machine is {MACHINE}"
     plan = planning.preview_plan(options(root, foreign, engine=Engine.HOST), print)
-    with pytest.raises(IsolationError, match=reason):
+    with pytest.raises(IsolationError, match=reason) as raised:
         plan.usable_isolation()
+    assert raised.value.remedy.endswith(f" machine, or choose a config for {MACHINE}")
     shown = plan_result(look_ahead(plan, {}, print))
     assert (shown.exit_code, shown.lines[2]) == (4, f"✗ cannot be built here: {reason}")
     # a build says so before it asks a channel

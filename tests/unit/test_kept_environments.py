@@ -966,8 +966,9 @@ def test_a_run_with_kept_packages_is_unfinished_for_all_pythons_that_it_and_the_
 )
 def test_a_damaged_record_is_not_a_missing_one(damage: bytes, tmp_path: Path) -> None:
     write(tmp_path / environment_record.NAME, damage)
-    with pytest.raises(IntegrityError, match="damaged, or of another version"):
+    with pytest.raises(IntegrityError, match="damaged, or of another version") as raised:
         environment_record.read(tmp_path)
+    assert f"run: rm {tmp_path / environment_record.NAME};" in raised.value.remedy
     kept_environments.mark_complete(cast(Any, SimpleNamespace(state=tmp_path, pythons=())))
     assert (tmp_path / environment_record.NAME).read_bytes() == damage, "the next run names it"
 

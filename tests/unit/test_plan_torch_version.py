@@ -258,8 +258,10 @@ def test_another_source_than_the_one_meant_is_refused(
         ("linux_64_cpu_debian", "2.14.1", None, "--torch-source"),
         ("linux_64_cpu", "2.14.1", "nosuch", "no such file"),
         ("linux_64_cpu", "2.14", "tree", "not a release"),
+        ("linux_64_cpu", "2.14", "tree", "write it like '2.15.0'"),
         ("linux_64_cpu", "2.16.0.dev20261120", "tree", "not a release"),
         ("linux_64_cpu_wheel", "2.16.0.dev1", None, "not a release"),
+        ("linux_64_cpu_wheel", "2.16.0.dev1", None, "or '2.16.0.dev20261120' for a nightly build"),
     ],
 )
 def test_what_no_provider_can_have_is_refused(

@@ -303,10 +303,12 @@ def test_a_channel_of_a_former_release_has_keys_by_file_name(tmp_path: Path) -> 
 
 def test_a_program_that_reports_a_full_disk_is_told_from_a_failed_one(tmp_path: Path) -> None:
     program = ["sh", "-c", "echo 'cp: No space left on device' >&2; exit 1"]
-    with pytest.raises(OutOfSpaceError, match="copying: "):
+    with pytest.raises(OutOfSpaceError, match="copying: ") as full:
         run(program, what="copying", writes=tmp_path)
-    with pytest.raises(ProviderError, match="copying: sh "):
-        run(["sh", "-c", "exit 1"], what="copying", writes=tmp_path)
+    assert "set MEGABUILD_CACHE to a folder on another disk" in full.value.remedy
+    with pytest.raises(ProviderError, match="copying: sh ") as failed:
+        run(["sh", "-c", "exit 1"], what="copying", remedy="its own", writes=tmp_path)
+    assert failed.value.remedy == "its own"
 
 
 @pytest.mark.parametrize("guarded", [False, True])

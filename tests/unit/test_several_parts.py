@@ -557,9 +557,12 @@ def test_a_wheel_comes_from_any_index_and_each_one_s_error_is_named(
     for number in silent:
         assert f"https://i{number} is silent" in caught.value.message
     assert ("https://i2 refused" in caught.value.message) == bool(silent)
+    assert f"run: rm -r {tmp_path}/locks" in caught.value.remedy, "another index may have others"
     answer = ((), ("https://i2 refused",))
-    with pytest.raises(ProviderError, match="no index has it with the hash of its lock; https://i2 refused"):
+    reason = "no index has it with the hash of its lock; https://i2 refused"
+    with pytest.raises(ProviderError, match=reason) as absent:
         download._fetch(cast(Any, wheel), Configured(), tmp_path, final)
+    assert absent.value.remedy == caught.value.remedy
 
 
 @pytest.mark.parametrize("missing", [(), (0,), (1,), (0, 1)], ids=str)

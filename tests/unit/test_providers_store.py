@@ -318,6 +318,7 @@ def test_the_cause_of_a_failure_is_told_whichever_stream_has_it(guarded: bool, t
         "echo cause >&2",
         "echo progress; echo cause >&2",
         "echo cause; echo end >&2",
+        "seq 40; echo cause >&2",
     ):
         with pytest.raises(ProviderError, match=r"copying: sh [^\0]*cause"):
             run(["sh", "-c", f"{printed}; exit 1"], what="copying", guarded=guarded)

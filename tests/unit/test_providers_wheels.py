@@ -276,6 +276,17 @@ def test_native_wheels_are_tied_to_their_python_and_tools_to_none() -> None:
     }
 
 
+def test_numpy_is_in_the_folder_of_its_python_and_bounds_what_is_built_with_it(tmp_path: Path) -> None:
+    wheel = replace(_wheel("numpy", "cp313-cp313t-linux_x86_64", version="2.1"), size=7)
+    wheel.path(tmp_path).parent.mkdir()
+    _wheel_file(wheel.path(tmp_path), {"numpy/__init__.py": ""})
+    (package,) = wheel_to_conda.packages([_lock("3.13t", wheel)], tmp_path, catalogue.load(), "linux-64")
+    assert package.run_exports == {"weak": ("numpy >=1.23,<3",)}
+    assert package.size == 7, "a plan counts the download"
+    package.fill(tmp_path / "env")
+    assert (tmp_path / "env/lib/python3.13t/site-packages/numpy/__init__.py").is_file()
+
+
 def test_a_project_asked_for_by_two_names_is_one_package_and_another_that_needs_it() -> None:
     table = catalogue.load().with_wheels(["setuptools_scm"])
     assert table.conda_name("setuptools-scm") == "setuptools_scm"
@@ -444,10 +455,12 @@ def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_pyt
     monkeypatch.setattr(torch, "fetch", fetch)
     monkeypatch.setattr(WheelProvider, "nvidia", of_nvidia)
     monkeypatch.setattr(local_channel, "make", make)
+    monkeypatch.setattr(wheel_provider, "_host_compiler", lambda cuda: f"GCC for CUDA {cuda}")
+    compiler = ("cuda-nvcc_linux-64 13.2.*",) if surveyed else ()  # of extensions that are compiled
     planned = [
         PlannedPackage(
             name=f"p{number}", version="1", build_string="0", build_number=0, file_name="a", subdir="linux-64",
-            python=python, build=(), host=("triton >=3.5", "six"), run=(), constraints=(), test=(),
+            python=python, build=compiler, host=("triton >=3.5", "six"), run=(), constraints=(), test=(),
         )
         for number, python in enumerate((None, "3.14"))
     ]  # fmt: skip
@@ -460,7 +473,9 @@ def test_the_environment_of_official_wheels_is_made_of_the_wheel_of_the_base_pyt
     needs = torch.requirements(locks[base], catalogue.load().nvidia_toolkit)
     assert toolkit == (needs, installed[base], {"survey": surveyed, "more": found.more})
     how = {"survey": surveyed, "extra": own, "more": found.more, "toolchain": None}
-    assert channel == (["six", "triton ==3.1.0"], [base, "3.14"], how)
+    if compiler:
+        how["toolchain"] = "GCC for CUDA 13.2"
+    assert channel == ([*compiler, "six", "triton ==3.1.0"], [base, "3.14"], how)
     assert environment.staging_source == {wheel.file_name: wheel.sha256}
     assert environment.source == torch.folder(config, tmp_path)
     assert (environment.pythons, environment.left_out) == (("3.10", base, "3.14"), found.left_out)
@@ -488,7 +503,7 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     wheels = []
     for name, members in contents.items():
         requires = ("nvidia-nvjitlink",) if name == "nvidia-cusparse" else ()
-        wheel = _locked("13.0.88", requires, name)
+        wheel = replace(_locked("13.0.88", requires, name.replace("-", "_")), size=7)  # as their metadata
         wheels.append(wheel)
         wheel.path(tmp_path).parent.mkdir()
         licences = [f"{name}.dist-info/licenses/{folder}License.txt" for folder in ("", "more/")]
@@ -502,7 +517,9 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
         "cuda-version", "cuda-cudart", "cuda-cudart-dev", "cuda-nvcc_linux-64", "libcusparse", "libcusparse-dev"
     } <= set(made)  # fmt: skip
     assert made["cuda-version"].version == "13.0"
-    assert "libnvjitlink" in made["libcusparse"].depends
+    assert made["libcusparse"].depends == ("cuda-version 13.0.*", "libnvjitlink")
+    assert made["libcusparse-dev"].depends[:2] == ("libcusparse ==13.0.88", "cuda-version 13.0.*")
+    assert made["libcusparse"].size == 7, "a plan counts the download"
     assert made["libcusparse-dev"].run_exports == {"weak": ("libcusparse >=13.0.88,<14.0a0",)}
     # libraries are where RPATHs find them, and linkers have links
     made["cuda-cudart"].fill(tmp_path / "run")
@@ -519,8 +536,9 @@ def test_nvidias_wheels_become_conda_forges_packages(tmp_path: Path) -> None:
     next(package for package in for_arm if package.name == "cuda-cudart-dev").fill(tmp_path / "arm")
     assert (tmp_path / "arm/targets/sbsa-linux/include/cuda_runtime.h").is_file()
     # nvcc comes with all it needs, in its own layout
-    needs = {spec.split()[0] for spec in made["cuda-nvcc_linux-64"].depends}
-    assert {"cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl", "gxx_linux-64"} <= needs
+    parts = ("cuda-nvcc-tools", "cuda-nvvm-tools", "cuda-crt-dev", "cuda-cudart-dev", "cuda-cccl")
+    exact = [f"{part} ==13.0.88" for part in parts]
+    assert made["cuda-nvcc_linux-64"].depends == (*exact, "cuda-version 13.0.*", "gxx_linux-64")
     assert made["cuda-nvcc_linux-64"].run_exports == {"strong": ("cuda-version >=13.0,<14",)}
     made["cuda-nvcc-tools"].fill(tmp_path / "tools")
     made["cuda-nvvm-tools"].fill(tmp_path / "tools")

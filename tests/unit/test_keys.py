@@ -818,6 +818,8 @@ def test_names_of_runs_and_caches_tell_builds_apart() -> None:
         assert changed.run_name != before.run_name
         assert changed.cache_name != before.cache_name
         assert last_run._last_run_file(changed) != last_run._last_run_file(before)
+    both = options(rehearse=True, torch="2.14.0")
+    assert both.run_name not in (options(rehearse=True).run_name, options(torch="2.14.0").run_name)
     assert options(rehearse=True).objects_name != before.objects_name
     foreign = options(own=False)
     elsewhere = replace(foreign, root=Path("/elsewhere/nowhere"))

@@ -158,6 +158,8 @@ def test_given_facts_hold_for_every_platform_that_can_have_them(channels: Channe
     found = find_virtual_packages("linux-aarch64", given)
     glibc = {package.name.source: str(package.version) for package in found}
     assert glibc["__glibc"] == "2.17"
+    of_macos = {package.name.source for package in find_virtual_packages("osx-arm64", given)}
+    assert of_macos == {"__unix", "__osx", "__archspec"}
 
 
 @pytest.mark.skipif(not machine_platform().startswith("linux"), reason="macOS has no glibc")

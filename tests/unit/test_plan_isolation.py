@@ -170,6 +170,18 @@ def test_the_way_out_has_the_same_accelerator(name: str, hint: str, repository: 
     assert error.remedy == f"set CONDA_CHANNEL_ALIAS to a mirror, {hint}"
 
 
+@pytest.mark.parametrize(
+    ("cuda", "nearest"), [("12.3", "124_debian"), ("12.9", "130_wheel"), ("13.9", "132_wheel")]
+)
+def test_without_the_same_accelerator_the_nearest_is_the_way_out(
+    cuda: str, nearest: str, repository: Path
+) -> None:
+    known = load(repository, "linux_64_cuda130")
+    other = replace(known, accelerator=f"cuda{cuda.replace('.', '')}", cuda_version=cuda)
+    error = unreachable(ProviderError("x", ""), other)
+    assert error.remedy == f"run: python3 build-locally.py linux_64_cuda{nearest}"
+
+
 def test_debian_is_built_in_its_root_and_gets_the_network_where_a_build_needs_it(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,11 @@ def test_pythons_that_a_source_names_wrongly_are_the_config_s(ask: Ask, tree: Pa
     assert read_release(ask("2.15.2", source=tree), silent).left_out == {}
 
 
+def test_a_python_of_which_only_newer_releases_fit_is_built_for(ask: Ask, tree: Path) -> None:
+    (tree / "pyproject.toml").write_text('requires-python = ">=3.12.4"\n')
+    assert list(read_release(ask("2.15.2", source=tree), silent).left_out) == ["3.10", "3.11"]
+
+
 @pytest.mark.parametrize(
     ("option", "choice", "key", "value"),
     [

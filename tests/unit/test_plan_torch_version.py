@@ -215,15 +215,16 @@ def test_a_cache_that_cannot_be_written_is_named_before_a_source_is_unpacked_to_
     assert raised.value.remedy == "set MEGABUILD_CACHE to another folder"
 
 
-def test_missing_submodules_are_named_where_the_build_needs_them(ask: Ask, tree: Path) -> None:
-    (tree / "third_party" / "fmt" / "README").unlink()
-    with pytest.raises(PreflightError, match="third_party/fmt") as caught:
+@pytest.mark.parametrize("name", ["fmt", "ideep"])
+def test_missing_submodules_are_named_where_the_build_needs_them(name: str, ask: Ask, tree: Path) -> None:
+    (tree / "third_party" / name / "README").unlink()
+    with pytest.raises(PreflightError, match=f"third_party/{name}") as caught:
         read_release(ask("2.15.2", source=tree), silent)
     assert "git submodule" in caught.value.remedy
     assert read_release(ask("2.15.2", source=tree, rehearse=True), silent).source == tree
     assert read_release(ask("2.15.2", "linux_64_cpu_debian", tree), silent).source == tree
-    (tree / "third_party" / "fmt").rmdir()
-    with pytest.raises(PreflightError, match="third_party/fmt"):
+    (tree / "third_party" / name).rmdir()
+    with pytest.raises(PreflightError, match=f"third_party/{name}"):
         read_release(ask("2.15.2", source=tree), silent)
 
 

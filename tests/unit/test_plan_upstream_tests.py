@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,15 @@ from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.options import Options
 from megabuild.plan.plan import Plan, PlanItem
 from megabuild.plan.planning import overrides_from_options, render_recipe
-from megabuild.plan.upstream_tests import KEY, PACKAGE, has_upstream_tests, read_failed_tests
+from megabuild.plan.upstream_tests import (
+    KEY,
+    PACKAGE,
+    awaited_tests,
+    count_failed_tests,
+    has_crashed_test,
+    has_upstream_tests,
+    read_failed_tests,
+)
 from megabuild.providers.environment import Environment
 from megabuild.run.estimate import Estimate
 from megabuild.run.outlook import Outlook
@@ -109,3 +118,23 @@ def test_tests_that_have_passed_are_not_announced(repository: Path, tmp_path: Pa
 def test_names_of_failed_tests_are_read_once_each() -> None:
     lines = ["failed test: test_nn.py", "a failed test: no", "failed test: test_nn.py::T::test_x[a b]", "x"]
     assert read_failed_tests([*lines, *lines]) == ["test_nn.py", "test_nn.py::T::test_x[a b]"]
+
+
+def test_failed_tests_are_counted_by_the_last_line_else_by_their_names() -> None:
+    """A test may have printed such a line, too."""
+    printed = ["failed test: a", "2 of 9 failed; to repeat one alone: x", "crashed test: b", "failed test: a"]
+    assert count_failed_tests([*printed, "70 of 900 failed; to repeat one alone: x"]) == 70
+    assert count_failed_tests(printed[2:]) == 2
+    assert [has_crashed_test(lines) for lines in (printed, printed[:2])] == [True, False]
+
+
+def test_pytorch_awaits_the_tests_of_its_own_python_alone() -> None:
+    named = (
+        ("libtorch", None), ("pytorch", "3.12"), ("pytorch-gpu", "3.12"), (PACKAGE, "3.12"), ("pytorch", "3.13"),
+        (PACKAGE, "3.13"),
+    )  # fmt: skip
+    planned: list[Any] = []
+    for name, python in named:
+        planned.append(SimpleNamespace(name=name, python=python, file_name=f"{name}-{python}"))
+    assert awaited_tests(planned, planned[:4]) == {"pytorch-3.12": f"{PACKAGE}-3.12"}
+    assert awaited_tests(planned, planned[:3]) == {}

@@ -296,6 +296,18 @@ def test_a_root_is_on_the_disk_before_it_has_its_name(
     assert unflushed(calls, entry.name) - {"lock"} == set()
 
 
+@pytest.mark.parametrize(
+    ("lacking", "packages"),
+    [(("mmdebstrap", "bwrap"), "bubblewrap mmdebstrap"), (("bwrap",), "bubblewrap"), ((), "")],
+)
+def test_missing_programs_are_installed_by_their_packages(
+    lacking: tuple[str, ...], packages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root.shutil, "which", lambda name, **_: None if name in lacking else name)  # type: ignore[attr-defined]
+    assert root.install_command().endswith(packages)
+    assert bool(root.install_command()) == bool(lacking)
+
+
 def test_a_root_that_this_machine_lacks_programs_for_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +393,26 @@ def test_a_linker_script_next_to_libraries_is_passed_over(
     monkeypatch.setattr(libraries, "_owners", lambda *_: {script: "libc6-dev"})
     contents = libraries.read(DebianRoot(path=tmp_path, fingerprint="", release="13"))
     assert (list(contents.installed), contents.available) == (["libc6-dev"], {})
+
+
+def test_libraries_that_every_system_has_and_those_for_development_are_not_packaged(tmp_path: Path) -> None:
+    """libstdc++'s for development is older than the one that programs load."""
+    priorities = {
+        "libone1": "optional",
+        "libreq1": "required",
+        "libtwo-dev": "optional",
+        "libffi8": "optional",
+    }
+    for name in (*priorities, "libabsent1"):
+        write(tmp_path / f"usr/lib/{name}.so.1")
+        listed = f"/.\n/usr/lib\n/usr/lib/{name}.so.1\n/usr/share/doc/{name}/copyright\n"
+        write(tmp_path / f"var/lib/dpkg/info/{name}:amd64.list", listed)
+    installed = {
+        name: libraries.InstalledPackage(version="1", priority=priority, depends="")
+        for name, priority in priorities.items()
+    }
+    owners = libraries._owners(DebianRoot(path=tmp_path, fingerprint="", release="13"), installed)
+    assert owners == {tmp_path / "usr/lib/libone1.so.1": "libone1"}
 
 
 def test_of_two_libraries_of_one_name_openblas_is_packaged(

@@ -71,6 +71,8 @@ def test_a_package_that_cannot_be_unpacked_ends_the_root(failing: str, tmp_path:
         inside = command.replace(f"/{PYTHONS_FOLDER}", f"{tmp_path}/pythons")
         done = subprocess.run(["sh", "-c", inside], env=environ, capture_output=True, check=False)
         assert (done.returncode == 0) == (not failing), inside
+    if not failing:  # the root's fingerprint has them
+        assert (tmp_path / "pythons/packages").read_text().split() == ["a.deb", "b.deb"] * 3
 
 
 @pytest.mark.parametrize("command", [root._FETCH, root._UNPACK_CUDNN], ids=["source", "cuDNN"])
@@ -139,9 +141,13 @@ def test_its_root_has_programs_of_this_machine_and_libraries_of_the_other(
     assert "libopenblas-dev" not in packages
     binaries = {line.split()[2] for line in inputs.mirrors if line.startswith("deb ")}
     assert binaries == {"bookworm", "trixie"}
+    older, newer = ARM.unpack_pythons()
+    assert "libpython3.11:arm64/bookworm" in older, "apt takes nothing else from there"
+    assert "libpython3.13:arm64/trixie" in newer
     native = root.root_inputs(cuda=False)
     assert inputs.folder(tmp_path) != native.folder(tmp_path)
     assert "qemu-user" not in native.packages
+    assert {"cmake", "libopenblas-dev", "libssl3t64"} < {*native.packages}
     monkeypatch.setitem(PYTHONS, "3.13", "forky")
     assert root.root_inputs(cuda=False, foreign=ARM).digest != inputs.digest
 
@@ -477,6 +483,8 @@ def test_a_cross_build_has_the_root_and_the_packages_of_both_platforms(
     made = asker.survey() if surveyed else asker.provide()
     assert asked == [(tmp_path / "debian", False, ARM)] * (1 + surveyed)
     sides: Mapping[str, Side] = world.made["sides"]
+    assert [*sides] == ["linux-64", "linux-aarch64"], "the compiler of the last one is the channel's"
+    assert world.made["only"] == ("3.13",)
     assert {*sides["linux-64"].needs} == {"cmake", "gcc", "crossenv"}
     assert {*sides["linux-aarch64"].needs} == {"debian-torch-libs", "fmt", "pytest", "zlib"}
     for platform, side in sides.items():

@@ -88,7 +88,10 @@ def test_gcc_and_gxx_of_different_versions_are_refused(
 
 def test_gcc_and_gxx_of_one_version_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _install(tmp_path, monkeypatch)
-    assert probe().version == "14.2.0"
+    assert (probe().version, probe().triplet) == ("14.2.0", "")
+    for name in ("gcc", "g++"):
+        (tmp_path / f"arm-{name}").symlink_to(name)
+    assert probe(triplet="arm").triplet == "arm", "its builds are for another machine"
 
 
 @pytest.mark.parametrize("part", ["cc1plus", "libgomp"])

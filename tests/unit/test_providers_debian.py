@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -358,6 +360,8 @@ def test_a_root_is_found_for_its_processor(
     write(entry / "record.json", '{"fingerprint": "f", "release": "13.1"}')
     found = root.find(tmp_path, foreign=foreign)
     assert found == DebianRoot(path=entry / "root", fingerprint="f", release="13.1", foreign=foreign)
+    processor = foreign.machine if foreign else platform.machine()
+    assert found.libraries == entry / f"root/usr/lib/{processor}-linux-gnu", "wheels get libraries from there"
     assert root.find(tmp_path, foreign=ARM if foreign is None else None) is None
 
 
@@ -371,6 +375,12 @@ def test_a_root_that_is_being_made_ends_with_its_run_and_a_full_disk_is_told(
     (flags,) = asked
     assert (flags["guarded"], flags["writes"]) == (True, tmp_path)
     assert flags["timeout"] > 3600, "a busy machine takes over half an hour"
+    printed = (
+        "I: running apt-get update...",
+        "E: Unable to locate package gcc",
+        "Err:1 http://mirror.invalid",
+    )
+    assert [bool(re.match(flags["relevant"], line)) for line in printed] == [False, True, True]
 
 
 def test_a_root_that_another_process_has_just_made_is_not_made_again(

@@ -117,6 +117,17 @@ def test_a_requirement_that_no_version_satisfies_is_refused(texts: Sequence[str]
         placeholder_packages.examples([MatchSpec(text) for text in texts], "x", "0")
 
 
+def test_a_stand_in_brings_what_the_package_brings_to_its_users() -> None:
+    toolchain = Toolchain(cc="cc", cxx="", version="14", glibc="2.41", programs={}, libraries={}, digest="d")
+    asked = {"blas-devel": _specs("blas-devel 3.9"), "libcblas": _specs("libcblas 4")}
+    companions = {"blas-devel": ("libblas", "libcblas")}
+    made = placeholder_packages.packages(asked, companions, toolchain, "linux-64")
+    versions = [("blas-devel", "3.9"), ("libblas", "3.9"), ("libcblas", "4")]
+    assert [(package.name, package.version) for package in made] == versions
+    assert made[0].run_exports == {"weak": companions["blas-devel"]}
+    assert made[0].depends == companions["blas-devel"]
+
+
 def test_a_stand_in_for_magma_has_its_version_and_a_library_to_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

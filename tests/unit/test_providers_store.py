@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from rattler.package import IndexJson
+from rattler.package import IndexJson, RunExportsJson
 from small_files import program, write
 
 from groundwork.channel import Channel
@@ -331,9 +331,11 @@ def test_a_package_s_file_has_the_requirements_of_its_description(tmp_path: Path
     modules = "lib/python3.14t/site-packages"
     package = LocalPackage(
         name="python", version="3.14.1", build="h{hash}_7", build_number=7, platform="linux-64",
-        depends=("other >=1",), constrains=("third <1",), site_packages=modules,
+        depends=("other >=1",), constrains=("third <1",), site_packages=modules, run_exports={"weak": ("abi 3.*",)},
     )  # fmt: skip
-    index = IndexJson.from_package_archive(build(package, tmp_path))
+    file = build(package, tmp_path)
+    assert RunExportsJson.from_package_archive(file).weak == ["abi 3.*"]
+    index = IndexJson.from_package_archive(file)
     assert (index.depends, index.constrains) == (["other >=1"], ["third <1"])
     assert (str(index.build), index.build_number) == (package.build_string, package.build_number)
     assert index.python_site_packages_path == modules

@@ -358,6 +358,8 @@ def test_a_root_is_found_for_its_processor(
     monkeypatch.setenv("MEGABUILD_DEBIAN_MIRROR", "http://mirror.invalid/debian")
     entry = root.root_inputs(cuda=False, foreign=foreign).folder(tmp_path)
     write(entry / "record.json", '{"fingerprint": "f", "release": "13.1"}')
+    assert root.find(tmp_path, foreign=foreign) is None, "a user deleted its folder"
+    (entry / "root").mkdir()
     found = root.find(tmp_path, foreign=foreign)
     assert found == DebianRoot(path=entry / "root", fingerprint="f", release="13.1", foreign=foreign)
     processor = foreign.machine if foreign else platform.machine()

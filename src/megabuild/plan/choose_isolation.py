@@ -74,8 +74,7 @@ def isolation_of(
         isolation = choose_isolation(
             options.engine, options.config, environment, fetches_sources=fetches_sources
         )
-        if environment.root is None or environment.root.is_dir():  # a run makes the root before it is checked
-            isolation.check()
+        isolation.check()
     except IsolationError as error:
         return error
     else:

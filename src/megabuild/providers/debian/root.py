@@ -263,8 +263,10 @@ def _describe(root: Path) -> dict[str, str]:
 
 
 def _read(entry: Path, foreign: Foreign | None) -> DebianRoot | None:
+    """Return the root in a folder of the cache; None if it is unfinished, or if a user deleted it."""
     record = read_record(entry / "record.json", _RECORDS) or {}
-    if not {"fingerprint", "release"} <= record.keys():
+    has_root = (entry / "root").is_dir()
+    if not has_root or not {"fingerprint", "release"} <= record.keys():
         return None
     return _of_record(entry, record, foreign)
 

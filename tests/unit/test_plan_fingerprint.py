@@ -22,7 +22,7 @@ from groundwork.files import sha256
 from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
-from megabuild.configs.render import PlannedPackage
+from megabuild.configs.render import PlannedPackage, render
 from megabuild.engine import output_folder
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.container import Container
@@ -157,7 +157,6 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 def test_a_package_that_the_recipe_skips_is_not_planned(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the CUDA packages of a CPU config."""
-    render = planning.render
 
     def skip(*words: Any, **how: Any) -> list[PlannedPackage]:
         return [replace(package, skipped=package.python == "3.11") for package in render(*words, **how)]

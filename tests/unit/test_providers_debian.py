@@ -409,12 +409,8 @@ def test_a_linker_script_next_to_libraries_is_passed_over(
 
 def test_libraries_that_every_system_has_and_those_for_development_are_not_packaged(tmp_path: Path) -> None:
     """libstdc++'s for development is older than the one that programs load."""
-    priorities = {
-        "libone1": "optional",
-        "libreq1": "required",
-        "libtwo-dev": "optional",
-        "libffi8": "optional",
-    }
+    priorities = dict.fromkeys(("libone1", "libtwo-dev", "libffi8"), "optional")
+    priorities["libreq1"] = "required"
     for name in (*priorities, "libabsent1"):
         write(tmp_path / f"usr/lib/{name}.so.1")
         listed = f"/.\n/usr/lib\n/usr/lib/{name}.so.1\n/usr/share/doc/{name}/copyright\n"

@@ -78,6 +78,15 @@ def test_a_task_is_rendered_for_the_machine_that_compiles_with_the_values_of_its
     assert [task.overrides for task in tasks] == rows
 
 
+def test_a_task_has_a_name_for_each_python() -> None:
+    """It names the folder of the task's state."""
+    pythons = ("3.13", "3.13t", None)
+    names = [
+        Task(extension="x", python=each, recipe=Path("r"), items=(), overrides={}).name for each in pythons
+    ]
+    assert names == ["x-py313", "x-py313t", "x-abi3"]
+
+
 def test_a_task_needs_other_tasks_and_never_itself() -> None:
     def task(extension: str, python: str | None, **needs: tuple[str, ...]) -> Task:
         package = PlannedPackage(

@@ -152,6 +152,8 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
     of_run = {"torch_source": ("model",), "torch_optimization": ("0",), "python": ("3.12.* *_cpython",)}
     assert given[0].overrides == made.environment.overrides == {**of_provider, **of_run}
     assert made.provided == of_provider
+    assert made.config.variant["torch_optimization"] == ("0",), "summaries name the values of the run"
+    assert made.source == "model"
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")

@@ -277,7 +277,11 @@ def test_a_raised_pin_keeps_the_tree_and_its_package_counts(state: Path) -> None
 
 
 def test_a_release_keeps_the_tree(state: Path) -> None:
-    newer = replace(FIRST, source={**FIRST.source, "variant torch_version": "2.6.1"})
+    newer = replace(
+        FIRST, source={**FIRST.source, "variant torch_version": "2.6.1", "variant torch_sha256": "ab" * 32}
+    )
+    reasons = phrases(compare(FIRST, newer, EnvironmentInputs()))
+    assert reasons == ["torch_version none -> 2.6.1", "torch_sha256 changed"]
     assert begin(state, newer) is TreeUse.RESUME
     assert (state / "tree/build/a.o").exists()
 

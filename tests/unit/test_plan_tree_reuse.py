@@ -276,6 +276,17 @@ def test_a_raised_pin_keeps_the_tree_and_its_package_counts(state: Path) -> None
     assert decision.missing == ObjectCounts(core=3, bindings=5)
 
 
+def test_a_resumed_tree_is_of_the_object_cache_that_it_was_begun_with(state: Path) -> None:
+    """The other cache has only the objects that were still missing."""
+    for use, objects_in in ((TreeUse.RECOMPILE, "first"), (TreeUse.RESUME, "second")):
+        decision = tree_reuse.Decision(use=use, reasons=())
+        prepare_tree(decision, state / "tree", state / "out", FIRST, objects_in)
+    finish(state, FIRST)
+    last = tree_reuse.read_last_staging(state / "tree", state / "out")
+    assert last is not None
+    assert last.objects_in == "first"
+
+
 def test_a_release_keeps_the_tree(state: Path) -> None:
     newer = replace(
         FIRST, source={**FIRST.source, "variant torch_version": "2.6.1", "variant torch_sha256": "ab" * 32}

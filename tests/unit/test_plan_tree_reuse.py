@@ -276,6 +276,15 @@ def test_a_raised_pin_keeps_the_tree_and_its_package_counts(state: Path) -> None
     assert decision.missing == ObjectCounts(core=3, bindings=5)
 
 
+def test_after_an_interrupted_change_of_the_source_any_package_may_be_its_input(state: Path) -> None:
+    """The record does not know the headers that the new source includes."""
+    newer = replace(FIRST, source={**FIRST.source, "source tree": "2"})
+    assert begin(state, newer) is TreeUse.RESUME
+    moved = with_packages(newer, host_idna="3.10 h 1")
+    assert adopt(state / "tree", state / "out", moved).fingerprint == moved
+    assert use_of(state, moved) is TreeUse.RECOMPILE
+
+
 def test_a_resumed_tree_is_of_the_object_cache_that_it_was_begun_with(state: Path) -> None:
     """The other cache has only the objects that were still missing."""
     for use, objects_in in ((TreeUse.RECOMPILE, "first"), (TreeUse.RESUME, "second")):

@@ -75,9 +75,11 @@ def test_a_former_build_is_that_of_a_package_with_the_same_python_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [f"pytorch-2.13.0-cpu_py{python}_h{build}_0.conda" for python in ("312", "313") for build in "12"]
-    names += [f"libtorch-2.13.0-cpu_h{build}_0.conda" for build in "12"]
+    names += [
+        f"{name}-2.13.0-cpu_h{build}_0.conda" for name in ("libtorch", "libtorch-cuda") for build in "12"
+    ]
     earlier, later = replace(RECORD, modified=1), replace(RECORD, modified=2)
-    monkeypatch.setattr(published, "records", lambda _: dict(zip(names, [earlier, later] * 3, strict=True)))
+    monkeypatch.setattr(published, "records", lambda _: dict(zip(names, [earlier, later] * 4, strict=True)))
     assert published.current_names(tmp_path, ()) == names[1::2], "as upload takes them"
     assert published.current_names(tmp_path, names[:1]) == [names[0], *names[3::2]]
 
@@ -270,29 +272,56 @@ def test_a_package_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     assert published.records(channel) == {}
 
 
+def test_a_package_is_compared_with_its_record_also_by_a_relative_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, record = publish(tmp_path, "one")
+    path = channel / record.path
+    monkeypatch.chdir(path.parent)
+    spellings = (path, Path(path.name))
+    for spelling in spellings:
+        published.check(spelling)
+    rot(path)
+    for spelling in spellings:
+        with pytest.raises(IntegrityError, match=f"^{spelling}: damaged since it was published$"):
+            published.check(spelling)
+    path.unlink()
+    for spelling in spellings:
+        with pytest.raises(IntegrityError, match=f"^{spelling}: missing, although it was published$"):
+            published.check(spelling)
+
+
 def test_each_damaged_package_is_removed_and_named(tmp_path: Path) -> None:
     names = ("one", "two", "three")
     for name in names:
-        channel, _ = publish(tmp_path, name)
+        channel, _ = publish(tmp_path / "packages", name)
     found = published.records(channel)
     broken = [file for file in found if file.startswith(("one", "two"))]
     for file in broken:
         (channel / found[file].path).write_bytes(b"rot")
+    whole = found["three-1-0.conda"]
+    listed = published.write_sums(tmp_path).read_text()
+    assert listed == f"{whole.sha256}  packages/{channel.name}/{whole.path}\n", (
+        "as sha256sum --check reads it"
+    )
     problems = published.repair(channel, "linux-64")
     assert [problem.partition(":")[0] for problem in problems] == broken
     assert published.records(channel).keys() == found.keys() - set(broken)
 
 
+@pytest.mark.parametrize("has_record", [False, True])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
 def test_a_package_that_this_user_may_not_read_is_not_removed(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, has_record: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is no damaged one: another user may have put it into the channel."""
     channel, record = publish(tmp_path, "one")
     path = channel / record.path
-    (channel / published.RECORDS).unlink()
+    if not has_record:
+        (channel / published.RECORDS).unlink()
     refused = OSError(number, os.strerror(number), str(path))
-    monkeypatch.setattr(files, "open_regular", Mock(side_effect=refused))
+    for reader in ("open_regular", "sha256"):
+        monkeypatch.setattr(files, reader, Mock(side_effect=refused))
     with pytest.raises(IntegrityError, match=f"{path}: cannot be read"):
         published.repair(channel, "linux-64")
     assert path.exists()
@@ -331,6 +360,25 @@ def test_a_package_that_rots_during_a_run_is_not_indexed(tmp_path: Path) -> None
     assert list(published.records(channel)) == ["two-1-0.conda"]
     assert published.repair(channel, "linux-64") == []
     assert [path.name for path in (channel / "linux-64").glob("*.conda")] == ["two-1-0.conda"]
+    rot(channel / "linux-64" / "two-1-0.conda")
+    publish(tmp_path, "two", "built again")
+
+
+@pytest.mark.parametrize(("is_tested", "left"), [(True, ""), (False, "tests-1-0.conda")])
+def test_packages_await_the_latest_tests_until_these_have_passed(
+    is_tested: bool, left: str, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        channel, _ = publish(tmp_path, name)
+    for awaited in ("former-1-0.conda", "tests-1-0.conda"):
+        published.await_tests(channel, {"a-1-0.conda": awaited, "b-1-0.conda": "others-1-0.conda"})
+    found = archive.read(make_package(tmp_path / "made" / "linux-64", "tests", "1", "0", {"tests": "x"}))
+    names = {found.path.name: "f"}
+    known = published.publish(
+        channel, [found], platform="linux-64", fingerprints=names, seconds={}, is_tested=is_tested
+    )
+    assert published.records(channel) == known
+    assert [known[name].awaits for name in ("a-1-0.conda", "b-1-0.conda")] == [left, "others-1-0.conda"]
 
 
 @pytest.mark.parametrize("path", ["../../mine", "/tmp/mine", "linux-64/../mine-1-0.conda", "mine-1-0.conda",

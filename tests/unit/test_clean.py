@@ -211,16 +211,32 @@ def test_links_are_left_alone(output: Path, cache: Path, tmp_path: Path) -> None
 
 
 def test_files_that_a_build_uses_stay(output: Path, cache: Path) -> None:
+    put(cache / "rattler" / "pkgs" / "libc.conda")
     with files.FileLock(output / RUN / "lock"), in_use.shared_lock(cache, RUN, objects_lock("own")):
         kept = clean(output, cache)
     assert set(kept.values()) == {"in use"}
-    assert {"a.o", "o", "torch.whl", "libtorch.conda", "g++"} <= left(output, cache)
+    assert {"a.o", "o", "torch.whl", "libtorch.conda", "libc.conda", "g++"} <= left(output, cache)
     for unused in (
         "objects/own-rehearsal",
         "objects/zstd-feedstock-0123abcd",
         "rattler/zstd-feedstock-0123abcd/linux_64_",
     ):
         assert not (cache / unused).exists()
+
+
+def test_files_of_a_run_with_another_cache_stay_while_it_runs(output: Path, cache: Path) -> None:
+    own = (output / "wheels" / RUN, output / "packages" / f".removed-0123abcd-{RUN}")
+    other = output / "packages" / ".removed-0123abcd-another_run"
+    for folder in (*own, other):
+        put(folder / "x.whl")
+    with files.FileLock(output / RUN / "lock"):
+        kept = clean(output, cache)
+    assert set(kept.values()) == {"in use"}
+    assert {Path(path).parts[len(output.parts)] for path in kept} == {RUN, "packages", "wheels"}
+    assert set(map(str, own)) <= kept.keys()
+    assert str(other) not in kept
+    assert {"a.o", "b", "rest", "libtorch.conda", "x.whl"} <= left(output)
+    assert "o" not in left(cache)
 
 
 def test_no_run_can_begin_to_use_files_before_they_are_removed(

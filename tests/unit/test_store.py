@@ -212,10 +212,11 @@ def test_a_tree_comes_back_with_its_dates_modes_and_links(tmp_path: Path) -> Non
     (tree / "run").write_text("#!/bin/sh")
     (tree / "run").chmod(0o755)
     (tree / "locked" / "below" / "object.o").write_bytes(bytes(1000))
+    (tree / "locked" / "below" / "object.o").chmod(0o464)
     (tree / "link").symlink_to("locked/below")
     os.link(tree / "run", tree / "same")
     for number, path in enumerate(sorted(tree.rglob("*"), reverse=True)):
-        exact = 1_700_000_000_123_456_789 + number
+        exact = 1_700_000_000_003_456_789 + number
         os.utime(path, ns=(exact, exact), follow_symlinks=False)
     (tree / "locked").chmod(0o555)
     tree_archive.pack({"tree": tree}, tmp_path / "packed")
@@ -233,6 +234,8 @@ def test_a_tree_comes_back_with_its_dates_modes_and_links(tmp_path: Path) -> Non
 
     assert seen(tmp_path / "back" / "tree") == seen(tree)
     assert (tmp_path / "back" / "tree" / "same").read_text() == "#!/bin/sh"
+    with zstandard.open(tmp_path / "packed") as packed, tarfile.open(fileobj=packed, mode="r|") as archive:
+        assert {(entry.uid, entry.gid, entry.uname, entry.gname) for entry in archive} == {(0, 0, "", "")}
 
 
 def test_links_keep_their_targets_where_the_filter_shortens_them(

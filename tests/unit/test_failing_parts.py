@@ -752,7 +752,7 @@ def test_a_machine_that_cannot_run_one_compiler_is_refused(
     ("reason", "error"),
     [
         ("failed to link:\n No space left on device (os error 28)", OutOfSpaceError),
-        ("the package is damaged", ProviderError),
+        ("https://ann:hunter2@conda.example/x: the package is damaged", ProviderError),
     ],
 )
 def test_a_full_disk_is_the_error_of_an_installation(
@@ -763,8 +763,9 @@ def test_a_full_disk_is_the_error_of_an_installation(
 
     monkeypatch.setattr(environments, "_install_records", install)
     solution = SimpleNamespace(records=())
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         environments._install(tmp_path, cast(Any, solution), cache=tmp_path, report=lambda _: None)
+    assert "hunter2" not in raised.value.message
 
 
 @pytest.mark.parametrize("content", ["file", None])

@@ -293,16 +293,21 @@ def test_the_newest_build_of_a_variant_is_uploaded_after_all_that_its_package_re
     }
     record = published.PublishedPackage(path="", size=1, sha256="", fingerprint="")
     records = {name: replace(record, path=name, modified=number) for number, name in enumerate(needs)}
+    untested, replaced = "base-1-0.conda", "torch-1-py312_h2_0.conda"
+    for name in (untested, replaced):
+        records[name] = replace(records[name], is_tested=False)
+    records[replaced] = replace(records[replaced], awaits="tests-1-py312_h2_0.conda")
 
     def read(path: Path, size: int) -> Artifact:
         build = path.name.split("-")[2].partition("_")[0]
         variant = Variant(name=path.name.partition("-")[0], build=build, python=())
         return Artifact(variant=variant, path=path, size=size, depends=needs[path.name])
 
-    monkeypatch.setattr(published, "records", lambda _: records)
+    monkeypatch.setattr(published, "_read_records", lambda _: records)
     monkeypatch.setattr(uploading, "_read", read)
     release = uploading.find_release(tmp_path, "x")
     assert [artifact.path.name for artifact in release.artifacts] == [
         "base-1-0.conda", "lib-1-0.conda", "torch-1-py312_h1_0.conda", "torch-1-py313_h1_0.conda",
     ]  # fmt: skip
-    assert [artifact.path.name for artifact in release.replaced] == ["torch-1-py312_h2_0.conda"]
+    assert [artifact.path.name for artifact in release.replaced] == [replaced]
+    assert release.missing_tests == published.MissingTests(untested=(untested,))

@@ -107,6 +107,7 @@ def test_an_environment_is_solved_with_the_channels_of_each_run_until_one_has_it
 
     monkeypatch.setattr(published, "channels_beside", lambda _: lists)
     monkeypatch.setattr(environments, "solved", solve)
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "https://ann:hunter2@mirror.example/conda")
     virtual = {"__glibc": "2.99"}
     solution = environments.solve(
         tmp_path, ["a"], more=[named["more"]], virtual=virtual, platform="linux-aarch64"
@@ -115,6 +116,9 @@ def test_an_environment_is_solved_with_the_channels_of_each_run_until_one_has_it
     assert asked == [(["a"], one, "linux-aarch64", virtual) for one in (first, last)]
     assert solution.platform == "linux-aarch64"
     assert [channel.address for channel in solution.channels.by_priority] == last
+    assert [(login.address, login.user) for login in solution.channels.logins] == [
+        ("https://mirror.example/conda", "ann")
+    ]
 
 
 def test_packages_for_another_platform_are_named_as_such(
@@ -128,6 +132,8 @@ def test_packages_for_another_platform_are_named_as_such(
     assert refused.value.remedy.startswith(
         "create the environment on a linux-64 machine, or build a config for "
     )
+    solution = environments.solve(output / "packages" / NAME, ["greeting"], platform="linux-64")
+    assert solution.platform == "linux-64", "as wheels are made on another machine"
 
 
 def test_packages_whose_tests_are_missing_are_named(

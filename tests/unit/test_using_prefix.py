@@ -105,6 +105,8 @@ def test_an_environment_is_solved_with_the_channels_of_each_run_until_one_has_it
             raise PreflightError("no such package")
         return []
 
+    record = published.PublishedPackage(path="noarch/a-1-0.conda", size=1, sha256="", fingerprint="")
+    monkeypatch.setattr(published, "records", lambda _: {"a-1-0.conda": record})
     monkeypatch.setattr(published, "channels_beside", lambda _: lists)
     monkeypatch.setattr(environments, "solved", solve)
     monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "https://ann:hunter2@mirror.example/conda")

@@ -28,6 +28,7 @@ from command_line import progress_display, running
 from command_line.config_end import ConfigEnd
 from command_line.overview import overview_lines
 from command_line.run_command import Ending, Invocation
+from command_line.side_by_side import Member
 from groundwork import in_use
 from groundwork.channel import Channel
 from groundwork.errors import BuildError, IntegrityError, IsolationError, ProviderError
@@ -234,14 +235,15 @@ def test_a_config_that_no_engine_here_can_build_is_not_counted_among_those_to_bu
 
     arranged: list[str] = []
 
-    def arrange(plans: Mapping[str, Outlook | Exception], **_: object) -> Arrangement:
+    def arrange(plans: Mapping[str, Outlook | Exception], **choices: bool) -> Arrangement:
         arranged.extend(name for name, plan in plans.items() if not isinstance(plan, Exception))
+        assert choices == {"one_by_one": False, "removes_trees": True}
         return ONE_BY_ONE
 
     monkeypatch.setattr(running, "look_ahead", look_ahead)
     monkeypatch.setattr(running, "overview_lines", overview_lines)
     monkeypatch.setattr(running, "arrange", arrange)
-    result = build(invocation, *NAMES, *(["--plan"] if plan_only else []))
+    result = build(invocation, *NAMES, "--remove-trees", *(["--plan"] if plan_only else []))
     shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert f"{NAMES[1]} cannot be built" in shown
     assert f"✗ {NAMES[1]}: only bubblewrap enters its Debian root" in shown
@@ -255,7 +257,7 @@ def test_logs_that_cannot_be_zipped_are_a_warning(runs: Runs, invocation: Invoca
     log = tmp_path / "out" / "linux_64_cpu" / "logs" / "new.log"
 
     def fail_with_a_log() -> None:
-        log.parent.mkdir(parents=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("x")
         (tmp_path / "out" / "logs").write_text("in the way")
         raise BuildError("no such header")
@@ -264,6 +266,8 @@ def test_logs_that_cannot_be_zipped_are_a_warning(runs: Runs, invocation: Invoca
     result = build(invocation, "linux_64_cpu", "--zip-logs")
     assert (result.exit_code, results(result.stdout)) == (8, {"linux_64_cpu": "8"})
     assert "! the logs are not zipped: " in result.stdout
+    again = build(invocation, "linux_64_cpu", "--zip-logs", "--json")
+    assert json.loads(again.stdout)["logs"] is None
 
 
 def test_a_signal_stops_the_run_and_the_table_is_printed(runs: Runs, invocation: Invocation) -> None:
@@ -417,16 +421,18 @@ def test_the_hashes_of_the_packages_are_written_when_all_configs_have_ended(
 ) -> None:
     done: list[str] = []
 
-    def side_by_side(*_: object) -> dict[str, object]:
+    def side_by_side(members: Mapping[str, Member], *_: object) -> dict[str, ConfigEnd]:
         done.append("built")
-        return {}
+        return {name: ConfigEnd(name=name) for name in members}
 
     monkeypatch.setattr(running, "build_side_by_side", side_by_side)
     monkeypatch.setattr(running, "_write_sums", lambda output, _: done.append(f"hashes in {output.name}"))
-    requests = [SimpleNamespace(name="a", output=tmp_path / "output")]
-    plans: dict[str, Outlook | Exception] = {"a": ProviderError("no network")}
+    common = {"output": tmp_path / "output", "root": tmp_path, "earlier": (), "build_options": None}
+    requests = [SimpleNamespace(name=name, **common) for name in ("built", "refused")]
+    options = SimpleNamespace(state=tmp_path, own=False)
+    plans = {"built": SimpleNamespace(options=options), "refused": ProviderError("no network")}
     ends = running._build_side_by_side(
-        cast(Any, requests), plans, cast(Any, None), Console(stderr=True, quiet=True), invocation
+        cast(Any, requests), cast(Any, plans), cast(Any, None), Console(stderr=True, quiet=True), invocation
     )
     assert done == ["built", "hashes in output"]
-    assert [end.name for end in ends] == ["a"]
+    assert [end.name for end in ends] == ["built", "refused"]

@@ -16,7 +16,9 @@ from small_files import write
 from tiny import provider
 
 from command_line import root as command_root
+from command_line.build_options import BuildOptions
 from command_line.run_command import Invocation
+from command_line.running import ConfigRequest
 from groundwork.channel import Channel
 from groundwork.errors import ConfigError, IsolationError, ProviderError, UsageError
 from groundwork.machine import machine_platform
@@ -38,6 +40,7 @@ from megabuild.plan import object_cache, planning, tree_reuse
 from megabuild.plan.choose_isolation import choose_isolation
 from megabuild.plan.options import Options
 from megabuild.plan.recipe_parts import part_of, parts
+from megabuild.plan.run_choices import RunChoices
 from megabuild.plan.torch_version import with_torch
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.environment import Environment
@@ -179,6 +182,11 @@ def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository
     assert config.provider == ProviderName.LOCAL
     assert "channel_sources" not in config.variant  # which the engine would hash
     assert config.zip_keys == (("b", "c"),)
+    asked = BuildOptions(run=RunChoices(), provider=ProviderName.LOCAL)
+    request = ConfigRequest(
+        file=load(root, "linux_64_"), build_options=asked, root=root, output=root, earlier=()
+    )
+    assert request.options().config == config
     with pytest.raises(UsageError, match="conda-forge"):
         use_provider(load(repository, "linux_64_cpu"), ProviderName.LOCAL, {})
     made = Environment(channels=(Channel.of_folder(root),), pythons=())

@@ -68,7 +68,7 @@ def note(what):
         (output / f"{name}.ended").touch()
 plan = json.loads((output / f"{name}.json").read_text())
 def stop(number, frame):
-    note("interrupted")
+    note(signal.Signals(number).name)
     say(type="MemberEnded", exit_code=130, document={"error": {}}, lines=[], log=None)
     os._exit(130)
 if not plan.get("deaf"):
@@ -78,6 +78,7 @@ if not plan.get("deaf"):
     say(type="MemberStarted", pid=os.getpid())
 note("start")
 print("compiling", file=sys.stderr)
+print(plan.get("last_words", ""), end="", file=sys.stderr)
 if plan.get("killed"):
     os.write(1, b'{"type": "MemberEnded", "exit_code": 0, "doc' if plan["killed"] == "writing" else b"")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -178,11 +179,24 @@ def test_lines_have_the_name_of_their_config(builds: Builds) -> None:
         assert own == [f"{name}: started", f"{name}: compiling", f"{name}: {result}", f"{name}: summary"]
 
 
+def test_words_before_the_end_of_a_process_are_not_lost(
+    builds: Builds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it writes them all after the last look for lines."""
+    monkeypatch.setattr(side_by_side._Builds, "_listen", lambda _, seconds: time.sleep(seconds))
+    builds.plan("a", code=3, last_words="no line")
+    assert builds.codes(builds.build(["a"])) == {"a": 3}
+    assert all(word in builds.shown.getvalue() for word in ("a: compiling\n", "a: no line\n", "a: summary\n"))
+
+
 def test_no_more_configs_run_than_there_are_places(builds: Builds) -> None:
-    for name in ("a", "b", "c", "d"):
+    names = ("a", "b", "c", "d")
+    for name in names:
         builds.plan(name)
-    builds.build(["a"], ["b"], ["c"], ["d"], places=1)
-    assert builds.notes() == [f"{what} {name}" for name in ("a", "b", "c", "d") for what in ("start", "end")]
+    builds.build(["a", "b"], ["c"], ["d"], places=1, jobs=4)
+    assert builds.notes() == [f"{what} {name}" for name in names for what in ("start", "end")]
+    shares = [json.loads((builds.output / f"{name}.pool").read_text())["share"] for name in names]
+    assert shares == [4] * len(names), "also after others"
 
 
 def test_a_config_starts_while_the_one_before_in_its_group_tests_its_packages(builds: Builds) -> None:
@@ -301,7 +315,7 @@ def test_an_interrupt_reaches_each_config_and_starts_no_other(builds: Builds, nu
         ends = builds.build(["a", "a2"], ["b"], ["c"])
     started.join()
     assert builds.codes(ends) == {"a": 130, "a2": None, "b": 130, "c": None}
-    assert sorted(builds.notes()[2:]) == ["interrupted a", "interrupted b"]
+    assert sorted(builds.notes()[2:]) == [f"{number.name} a", f"{number.name} b"]
 
 
 def test_a_config_that_cannot_be_interrupted_yet_is_ended(builds: Builds) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,10 @@ from command_line.build_options import BuildOptions
 from command_line.main import COMMANDS, load
 from command_line.options import GroupedCommand
 from command_line.run_command import Invocation
+from conda_wheels import make_wheels, wheels_report
 from groundwork.option_fields import OptionField, option_fields
 from groundwork.result import Result
+from megabuild.plan import source_date
 from megabuild.plan.options import Options
 from megabuild.plan.run_choices import RunChoices
 from pin_audit import bump_command, command
@@ -158,6 +160,35 @@ def test_a_pair_of_switches_is_yes_no_or_neither(
     assert [options.upstream_tests for options in taken] == [None, True, False]
     call(invocation, "build", "linux_64_cpu", "--upstream-tests", "--no-upstream-tests")
     assert taken[-1].upstream_tests is False, "the last one counts"
+
+
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_wheels_are_dated_by_the_checkout_that_makes_them(
+    is_installed: bool,
+    invocation: Invocation,
+    repository: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    taken: list[make_wheels.Request] = []
+    dated: list[Path] = []
+    monkeypatch.setattr(make_wheels, "make", lambda request, _: taken.append(request))
+    monkeypatch.setattr(wheels_report, "result", lambda *_: Result())
+
+    def date(root: Path, _: Mapping[str, str]) -> int:
+        dated.append(root)
+        return 7
+
+    monkeypatch.setattr(source_date, "source_date", date)
+    monkeypatch.setattr("command_line.wheels.is_checkout", lambda: not is_installed)
+    monkeypatch.setenv("MEGABUILD_CACHE", str(tmp_path / "cache"))
+    done = call(invocation, "wheels", "x", "torch", "-p", "3.12", "-o", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    expected = make_wheels.Request(
+        output=tmp_path, config="x", pythons=("3.12",), names=("torch",), cache=tmp_path / "cache", date=7
+    )
+    assert taken == [expected]
+    assert dated == [tmp_path if is_installed else repository]
 
 
 def test_audit_fills_its_model(

@@ -65,6 +65,12 @@ def test_a_download_of_unknown_size_is_not_one_of_no_bytes(
         assert row.endswith("  -") == (download is None)
 
 
+def test_an_environment_or_a_package_is_measured_alone(invocation: Invocation, tmp_path: Path) -> None:
+    for subject in (tmp_path, Path(__file__)):
+        done = call(invocation, "sizes", "torch==2.13.0", str(subject))
+        assert (done.exit_code, f"error: {subject}: measured alone" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("subject", ["missing.whl", "torch==", "a b", "", __file__])
 def test_a_mistake_is_a_sentence_with_a_remedy(subject: str, invocation: Invocation) -> None:
     done = call(invocation, "sizes", subject)

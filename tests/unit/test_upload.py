@@ -101,6 +101,9 @@ def anaconda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[s
 def test_a_package_is_uploaded_after_its_dependencies(release: Channel, anaconda: list[str]) -> None:
     shown = upload(release)
     assert (shown.exit_code, anaconda) == (0, [])
+    for nowhere in ((), ("--user", "me", "--label", "")):
+        assert upload(release, "--apply", *nowhere).exit_code == 2
+    assert anaconda == []
     done = upload(release, "--user", "me", "--apply")
     assert done.exit_code == 0, done.output
     staged = [line.split("/")[3] for line in anaconda if line.startswith("POST /stage/me/")]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from calling import call
 from click.testing import CliRunner
+from small_files import write
 
 from command_line import build
 from command_line.configs import choose
@@ -189,7 +190,7 @@ def test_a_shell_gets_its_completion(invocation: Invocation, monkeypatch: pytest
     assert (done.exit_code, done.stderr, "compdef _megabuild_completion" in done.stdout) == (0, "", True)
 
 
-def test_config_names_are_completed() -> None:
+def test_config_names_are_completed(tmp_path: Path) -> None:
     from click.shell_completion import ShellComplete
 
     from command_line.build import build
@@ -197,6 +198,10 @@ def test_config_names_are_completed() -> None:
     complete = ShellComplete(build, {}, "build-locally.py", "_BUILD_LOCALLY_PY_COMPLETE")
     names = [item.value for item in complete.get_completions([], "osx_")]
     assert names == ["osx_64_cpu", "osx_64_cpu_generic", "osx_arm64_cpu"]
+    for file in ("recipe/recipe.yaml", ".ci_support/osx_64_.yaml"):
+        write(tmp_path / file)
+    (name,) = complete.get_completions(["--root", str(tmp_path)], "osx_")
+    assert name.value == "osx_64_", "of the feedstock"
 
 
 def test_the_only_config_is_the_default_and_each_named_one_is_chosen_once() -> None:

@@ -254,6 +254,31 @@ def test_the_command_prints_how_to_activate(
     assert (again.exit_code, "delete" in again.stderr) == (UsageError.exit_code, True)
 
 
+@pytest.mark.parametrize(("python", "spec"), [("3.12", "python 3.12.*"), ("3.14t", "python 3.14.* *_cp314t")])
+def test_the_command_asks_for_the_python_and_the_further_channels_that_are_named(
+    python: str,
+    spec: str,
+    output: Path,
+    tmp_path: Path,
+    invocation: Invocation,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[Sequence[str], list[str]]] = []
+
+    def solve(_: Path, specs: Sequence[str], *, more: Sequence[Channel]) -> None:
+        asked.append((specs, [channel.address for channel in more]))
+        raise PreflightError("enough")
+
+    (tmp_path / "own").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environments, "solve", solve)
+    monkeypatch.setenv("CONDA_CHANNEL_ALIAS", "https://mirror.example")
+    words = ["env", "create", "env", "greeting", "--from", NAME, "-o", str(output), "-p", python]
+    assert call(invocation, *words, "-c", "own", "-c", "https://x.example/c", "-c", "forge").exit_code == 4
+    channels = [str(tmp_path / "own"), "https://x.example/c", "https://mirror.example/forge"]
+    assert asked == [(["greeting", spec], channels)]
+
+
 def test_an_error_of_the_system_is_no_fault_of_a_package(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

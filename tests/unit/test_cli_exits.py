@@ -375,7 +375,8 @@ class EndedError(Exception):
 def test_a_stream_on_a_full_disk_fails_a_success_and_a_second_signal_is_an_interrupt(
     ended: int | BaseException, full: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end(*_: object) -> int:
+    def end(_: object, invocation: Invocation) -> int:
+        assert invocation.json is bool(full), "also if another option is wrong"
         if full:
             cast(Output, getattr(sys, full)).is_incomplete = True
         if isinstance(ended, BaseException):
@@ -401,6 +402,7 @@ def test_a_stream_on_a_full_disk_fails_a_success_and_a_second_signal_is_an_inter
         monkeypatch.setattr(
             f"command_line.run_command.{place}", lambda *_, place=place: prepared.append(place)
         )
+    monkeypatch.setattr(sys, "argv", ["x", "--wrong", *(["--json"] if full else [])])
     monkeypatch.setattr(run_command, "outcome", end)
     monkeypatch.setattr(run_command, "end_process", end_process)
     with pytest.raises(EndedError):

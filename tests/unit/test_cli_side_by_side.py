@@ -458,6 +458,7 @@ def test_a_process_answers_and_ends_with_the_exit_code_of_its_config(
     assert isinstance(started, MemberStarted)
     assert isinstance(ended, MemberEnded)
     assert (ended.exit_code, done.returncode) == (code, code), done.stderr
+    assert (ended.document is not None) == ("_report" not in body), "of the result, or of the error"
 
 
 ON_TERMINAL = """

@@ -263,8 +263,13 @@ def test_without_a_name_the_configs_of_all_platforms_are_listed(make: Make) -> N
     assert "osx-arm64:" in answer.output
 
 
-def test_the_command_line_finds_the_feedstock_and_puts_nothing_elsewhere(make: Make) -> None:
+def test_the_command_line_finds_the_feedstock_and_puts_nothing_elsewhere(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = make()
+    with monkeypatch.context() as above:
+        above.chdir(root.parent)
+        assert command_root.feedstock(Path(root.name)) == root
     invocation = Invocation(log_folder=root)
     answer = call(invocation, "build", "--root", str(root), "--plan", "--rehearse")
     assert (answer.exit_code, SINGLE in answer.stderr) == (2, True)

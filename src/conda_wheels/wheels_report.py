@@ -78,8 +78,10 @@ def result(index: WheelIndex, seconds: float) -> Result:
 
 
 def _command(index: WheelIndex) -> str:
-    """Return the command that installs the wheels of the newest Python."""
-    newest = index.made[-1].wheel.python
+    """Return the command that installs the wheels of the newest Python, and those for every Python."""
+    newest: str | None = None
+    for item in index.made:
+        newest = item.wheel.python or newest
     exact: dict[str, str] = {}
     for item in index.made:
         if item.wheel.python in (None, newest):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -21,6 +21,7 @@ from conda_wheels import built, licences, make_wheels, nvidia, simple_index, too
 from conda_wheels.built import BuiltPackage
 from conda_wheels.make_wheels import Request
 from conda_wheels.simple_index import IndexedWheel
+from conda_wheels.wheels_report import WheelIndex, WheelResult, result
 from groundwork import files, wheel_file
 from groundwork.errors import BuildError, IntegrityError, OutOfSpaceError, PreflightError, ProviderError
 from megabuild import environments
@@ -418,6 +419,26 @@ def indexed(sha256: str, **changes: str) -> IndexedWheel:
     return IndexedWheel(
         name="a.whl", version="1", inputs="i", size=1, sha256=sha256, requires_python="", **values
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pythons", "named"),
+    [
+        ({"torch": ["3.9", "3.10"], "torch_scatter": ["3.9", "3.10"]}, "torch==3.10 torch_scatter==3.10"),
+        ({"torch": ["3.9", "3.10"], "x_lib": [None]}, "torch==3.10 x_lib==0"),
+        ({"x_lib": [None]}, "x_lib==0"),
+    ],
+)
+def test_the_printed_command_installs_wheels_of_the_newest_python_and_those_for_every_one(
+    pythons: Mapping[str, Sequence[str | None]], named: str, tmp_path: Path
+) -> None:
+    made: list[WheelResult] = []
+    for project, own in pythons.items():
+        for python in own:
+            wheel = replace(indexed("1"), project=project, version=python or "0", python=python)
+            made.append(WheelResult(wheel=wheel, kept=False, torch_pin=""))
+    index = WheelIndex(folder=tmp_path, made=tuple(made), missing_tests=published.MissingTests())
+    assert result(index, 1.0).document["use"] == f"pip install --extra-index-url {tmp_path.as_uri()} {named}"
 
 
 @pytest.mark.parametrize("other", ["project", "python"])

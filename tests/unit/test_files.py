@@ -11,6 +11,7 @@ import threading
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import psutil
@@ -233,3 +234,23 @@ def test_a_file_is_copied_to_another_file_system_only(
         files.move(source, target)
     assert target.exists() == (number == errno.EXDEV)
     assert source.exists() != target.exists(), "no disk has to hold gigabytes twice"
+
+
+def test_a_file_stays_where_it_is_until_another_file_system_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "a", "content")
+    for name, number in (("rename", errno.EXDEV), ("replace", errno.ENOSPC)):
+        monkeypatch.setattr(os, name, Mock(side_effect=OSError(number, os.strerror(number))))
+    with pytest.raises(OSError, match="No space"):
+        files.move(source, tmp_path / "there" / "b")
+    assert source.read_text() == "content"
+    assert not list((tmp_path / "there").iterdir())
+
+
+def test_of_a_link_to_a_folder_the_link_alone_is_removed(tmp_path: Path) -> None:
+    kept = write(tmp_path / "folder" / "file")
+    link = tmp_path / "link"
+    link.symlink_to("folder")
+    assert files.remove(link) is None
+    assert sorted(tmp_path.rglob("*")) == [kept.parent, kept]

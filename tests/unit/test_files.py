@@ -182,6 +182,16 @@ def test_a_record_that_cannot_be_read_is_none(tmp_path: Path, content: bytes | N
     assert files.read_record(path, decoder) == {"a": "b"}
 
 
+def test_a_file_of_another_size_is_not_taken_for_unchanged_whatever_its_date(tmp_path: Path) -> None:
+    """After a power cut, a file may have its date and no content."""
+    path = write(tmp_path / "file", "content")
+    digest, when = files.sha256(path), path.stat().st_mtime_ns
+    assert files.intact(path, digest=digest, size=len("content"), when=when)
+    path.write_bytes(b"")
+    os.utime(path, ns=(when, when))
+    assert not files.intact(path, digest=digest, size=len("content"), when=when)
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOENT])
 def test_a_file_that_cannot_be_read_is_not_taken_for_unchanged(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,107 @@
+"""What a page of an index says of its files, which of several wheels is the best, and who gets credentials."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from packaging.tags import parse_tag
+from packaging.version import Version
+from small_files import write
+
+from groundwork import pip_settings
+from groundwork.network.index import File, best_first, configured, linked, links, with_user
+from groundwork.network.resolver import Target
+
+WHEEL = "a_b-1.0-py3-none-any.whl"
+
+
+def test_a_page_says_of_each_file_what_its_link_says() -> None:
+    page = f"""<html><head><base href="https://files.example/x/"></head><body>
+        <a href="{WHEEL}#sha256={"AB" * 32}" data-yanked>a</a> <a href="../a_b-1.0.tar.gz">b</a> <a href="c.txt">c</a>
+        """
+    common = {"project": "a-b", "version": Version("1.0")}
+    assert links(page, "https://index.example/simple/a-b/") == (
+        File(
+            name=WHEEL, url=f"https://files.example/x/{WHEEL}", tags=parse_tag("py3-none-any"), sha256="ab" * 32,
+            yanked=True, **common,
+        ),
+        File(name="a_b-1.0.tar.gz", url="https://files.example/a_b-1.0.tar.gz", **common),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("core", "former", "expected"),
+    [
+        (None, None, (False, "")),
+        ("true", None, (True, "")),
+        ("false", "sha256=" + "b" * 64, (False, "")),
+        ("sha256=" + "a" * 64, "sha256=" + "b" * 64, (True, "a" * 64)),
+        (None, "sha256=" + "b" * 64, (True, "b" * 64)),
+    ],
+)
+def test_metadata_are_at_the_index_as_its_newer_attribute_says(
+    core: str | None, former: str | None, expected: tuple[bool, str]
+) -> None:
+    attributes = {"data-core-metadata": core, "data-dist-info-metadata": former}
+    file = linked(f"https://host/{WHEEL}", {name: value for name, value in attributes.items() if value})
+    assert file is not None
+    assert (file.metadata, file.metadata_sha256) == expected
+
+
+@pytest.mark.parametrize(
+    ("python", "machine", "expected"),
+    [
+        ("3.13", "x86_64", ["10-py3-none-any", "2-cp313-cp313-manylinux_2_28_x86_64",
+                            "2-cp313-cp313-manylinux_2_17_x86_64", "2-py3-none-any"]),
+        ("3.13t", "x86_64", ["10-py3-none-any", "2-cp313-cp313t-manylinux_2_17_x86_64", "2-py3-none-any"]),
+        ("3.13", "aarch64", ["10-py3-none-any", "2-cp313-cp313-manylinux_2_28_aarch64",
+                             "2-cp313-cp313-manylinux_2_17_aarch64", "2-py3-none-any"]),
+    ],
+)  # fmt: skip
+def test_the_best_wheel_is_the_newest_and_then_the_most_specific(
+    python: str, machine: str, expected: list[str]
+) -> None:
+    names = ["2-py3-none-any", "10-py3-none-any"]
+    for glibc in (17, 28):
+        names += [f"2-cp313-cp313-manylinux_2_{glibc}_{each}" for each in ("x86_64", "aarch64")]
+    names += ["2-cp313-cp313t-manylinux_2_17_x86_64"]
+    offered = [linked(f"https://host/a-{name}.whl", {}) for name in names]
+    target = Target(version="3.13.1", machine=machine)
+    found = best_first([file for file in offered if file], python, target.platforms)
+    assert [file.name.removeprefix("a-").removesuffix(".whl") for file in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://host/a", "ann:hunter2@host"),
+        ("http://host/a", "host"),
+        ("https://host:8443/a", "host:8443"),
+        ("https://other/a", "other"),
+    ],
+)
+def test_credentials_are_sent_to_the_server_of_their_index_alone(url: str, host: str) -> None:
+    expected = url.replace(url.split("/")[2], host)
+    assert with_user(url, "https://ann:hunter2@host/simple") == expected
+    assert with_user(url, "https://host/simple") == url
+
+
+def test_pip_s_configuration_has_its_own_index_and_certificates_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = write(tmp_path / "own.pem")
+    common = write(tmp_path / "common.pem")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(common))
+    listed = (
+        "global.extra-index-url='https://b.example https://c.example'\nglobal.index-url='https://a.example'\n"
+    )
+    for text, certificates in ((listed, common), (f"{listed}global.cert='{own}'\n", own)):
+        monkeypatch.setattr(pip_settings, "ask", lambda *_, text=text: text)
+        monkeypatch.setenv("ASKED_FOR", text)  # answers are kept by environment
+        found = configured()
+        assert found.indexes == ("https://a.example", "https://b.example", "https://c.example")
+        assert found.certificates == certificates

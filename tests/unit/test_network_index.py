@@ -1,4 +1,4 @@
-"""What a page of an index says of its files, which of several wheels is the best, and who gets credentials."""
+"""What a page of an index says of its files, which of several wheels is the best, and who gets addresses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from packaging.version import Version
 from small_files import write
 
 from groundwork import pip_settings
-from groundwork.network.index import File, best_first, configured, linked, links, with_user
+from groundwork.network import resolver
+from groundwork.network.index import Configured, File, best_first, configured, linked, links, with_user
 from groundwork.network.resolver import Target
 
 WHEEL = "a_b-1.0-py3-none-any.whl"
@@ -105,3 +106,20 @@ def test_pip_s_configuration_has_its_own_index_and_certificates_first(
         found = configured()
         assert found.indexes == ("https://a.example", "https://b.example", "https://c.example")
         assert found.certificates == certificates
+
+
+def test_uv_gets_pip_s_indexes_in_their_order_links_proxy_and_certificates(tmp_path: Path) -> None:
+    """Of its indexes, uv asks the default one last."""
+    where = Configured(
+        indexes=("https://first.example", "https://next.example", "https://last.example"),
+        links=(str(tmp_path), str(tmp_path / "missing"), "https://page.example/a,b"),
+        certificates=tmp_path / "ca.pem", proxy="http://proxy.example",
+    )  # fmt: skip
+    environ = resolver._environment(where)
+    expected = {
+        "UV_INDEX": "https://first.example https://next.example", "UV_DEFAULT_INDEX": "https://last.example",
+        "UV_FIND_LINKS": f"https://page.example/a%2Cb,{tmp_path.as_uri()}", "SSL_CERT_FILE": f"{tmp_path}/ca.pem",
+    }  # fmt: skip
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        expected |= {name: where.proxy, name.lower(): where.proxy}
+    assert {name: environ.get(name) for name in expected} == expected

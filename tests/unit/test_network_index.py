@@ -123,3 +123,17 @@ def test_uv_gets_pip_s_indexes_in_their_order_links_proxy_and_certificates(tmp_p
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         expected |= {name: where.proxy, name.lower(): where.proxy}
     assert {name: environ.get(name) for name in expected} == expected
+
+
+def test_a_resolved_wheel_has_its_hash_and_the_credentials_of_its_index() -> None:
+    """uv writes addresses without credentials."""
+    where = Configured(indexes=("https://other.example/simple", "https://ann:hunter2@host.example/simple"))
+    offers = [
+        {"url": f"https://host.example/a-1-{tags}.whl", "hashes": {"sha256": digit * 64}}
+        for tags, digit in (("py3-none-any", "1"), ("cp313-cp313-manylinux_2_17_aarch64", "2"))
+    ]
+    file = resolver._best(offers, Target(version="3.13.1", machine="aarch64"), where)
+    assert (file.url, file.sha256) == (
+        "https://ann:hunter2@host.example/a-1-cp313-cp313-manylinux_2_17_aarch64.whl",
+        "2" * 64,
+    )

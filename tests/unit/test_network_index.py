@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
+import zipfile
+from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from packaging.tags import parse_tag
 from packaging.version import Version
 from small_files import write
 
-from groundwork import pip_settings
-from groundwork.network import resolver
+from groundwork import files, pip_settings
+from groundwork.errors import ProviderError
+from groundwork.network import resolver, wheel_contents
+from groundwork.network.client import Answer, NetworkError, NotFound
 from groundwork.network.index import Configured, File, best_first, configured, linked, links, with_user
 from groundwork.network.resolver import Target
+from groundwork.network.wheel_contents import Contents, RemoteFile, metadata_beside, read_local
 
 WHEEL = "a_b-1.0-py3-none-any.whl"
 
@@ -137,3 +145,80 @@ def test_a_resolved_wheel_has_its_hash_and_the_credentials_of_its_index() -> Non
         "https://ann:hunter2@host.example/a-1-cp313-cp313-manylinux_2_17_aarch64.whl",
         "2" * 64,
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "unreachable"),
+    [
+        (NotFound("not found"), ["https://page.example"]),
+        (NetworkError("no answer"), ["https://index.example", "https://page.example"]),
+    ],
+)
+def test_an_index_without_a_project_is_reachable_but_a_page_of_links_must_exist(
+    error: NetworkError, unreachable: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(address: str, _: object) -> None:
+        asked.append(address)
+        raise error
+
+    monkeypatch.setattr(resolver, "listed", refuse)
+    where = Configured(indexes=("https://index.example",), links=("https://page.example",))
+    assert list(resolver._unreachable(where, "torch")) == unreachable
+    assert asked == ["https://index.example/torch/", "https://page.example"]
+
+
+def test_metadata_are_next_to_a_wheel_whose_address_has_a_query() -> None:
+    asked: list[str] = []
+
+    def get(url: str, **_: object) -> Answer:
+        asked.append(url)
+        return Answer(url=url, body=b"Name: a")
+
+    file = linked(f"https://host/{WHEEL}?signature=1#sha256=0", {})
+    assert file is not None
+    assert metadata_beside(cast(Any, SimpleNamespace(get=get)), file) == b"Name: a"
+    assert asked == [f"https://host/{WHEEL}.metadata?signature=1"]
+
+
+def test_a_wheel_has_one_metadata_only(tmp_path: Path) -> None:
+    for number, folders in enumerate((["a-1"], ["a-1", "a-2"], [])):
+        path = tmp_path / f"{number}.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for folder in folders:
+                archive.writestr(f"{folder}.dist-info/METADATA", "Name: a")
+        with nullcontext() if number == 0 else pytest.raises(ValueError, match="not exactly one METADATA"):
+            assert read_local(path).metadata == "Name: a"
+
+
+def test_a_local_wheel_is_the_one_that_its_page_means(tmp_path: Path) -> None:
+    path = tmp_path / WHEEL
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a_b-1.0.dist-info/METADATA", "Name: a_b")
+    digest = files.sha256(path)
+    contents = Contents(Configured(), tmp_path / "cache")
+    for fragment in ("", f"#sha256={digest}"):
+        file = linked(path.as_uri() + fragment, {})
+        assert file is not None
+        assert contents.of(file).sha256 == digest
+    other = linked(f"{path.as_uri()}#sha256={'0' * 64}", {})
+    assert other is not None
+    with pytest.raises(ProviderError, match=f"broken wheel: sha256 is {digest}, the index says 000"):
+        contents.of(other)
+
+
+def test_a_wheel_is_read_by_a_limited_number_of_bytes_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = bytes(500_000)
+
+    def get(url: str, *, headers: Mapping[str, str], **_: object) -> Answer:
+        start, end = map(int, headers["Range"].removeprefix("bytes=").split("-"))
+        answered = {"content-range": f"bytes {start}-{end}/{len(whole)}"}
+        return Answer(url=url, body=whole[start : end + 1], headers=answered)
+
+    monkeypatch.setattr(wheel_contents, "_MOST", 150_000)
+    remote = RemoteFile(cast(Any, SimpleNamespace(get=get)), "https://host/a.whl")
+    assert remote.read(100) == bytes(100)
+    remote.seek(100_000)
+    with pytest.raises(ValueError, match="needs more than 150000 bytes"):
+        remote.read(100)

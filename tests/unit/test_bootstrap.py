@@ -231,7 +231,7 @@ def test_the_step_that_failed_decides_the_hint(
     [
         ("command_line.build", ["linux_64_cpu"], True), ("command_line.main", ["build", "linux_64_cpu"], True),
         ("command_line.build", ["linux_64_cpu", "--output=/o"], False), ("command_line.build", ["-h"], False),
-        ("command_line.main", ["slim", "/e"], False),
+        ("command_line.main", ["slim", "/e"], False), ("command_line.build", ["linux_64_cpu", "-o", "/o"], False),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["a b", "müller"])

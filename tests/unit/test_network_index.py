@@ -30,14 +30,17 @@ def test_a_page_says_of_each_file_what_its_link_says() -> None:
     page = f"""<html><head><base href="https://files.example/x/"></head><body>
         <a href="{WHEEL}#sha256={"AB" * 32}" data-yanked>a</a> <a href="../a_b-1.0.tar.gz">b</a> <a href="c.txt">c</a>
         """
-    common = {"project": "a-b", "version": Version("1.0")}
-    assert links(page, "https://index.example/simple/a-b/") == (
-        File(
-            name=WHEEL, url=f"https://files.example/x/{WHEEL}", tags=parse_tag("py3-none-any"), sha256="ab" * 32,
-            yanked=True, **common,
-        ),
-        File(name="a_b-1.0.tar.gz", url="https://files.example/a_b-1.0.tar.gz", **common),
+    wheel = File(
+        name=WHEEL, project="a-b", version=Version("1.0"), url=f"https://files.example/x/{WHEEL}",
+        tags=parse_tag("py3-none-any"), sha256="ab" * 32, yanked=True,
     )  # fmt: skip
+    archive = File(
+        name="a_b-1.0.tar.gz",
+        project="a-b",
+        version=wheel.version,
+        url="https://files.example/a_b-1.0.tar.gz",
+    )
+    assert links(page, "https://index.example/simple/a-b/") == (wheel, archive)
 
 
 @pytest.mark.parametrize(

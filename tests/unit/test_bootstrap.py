@@ -12,6 +12,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from small_files import program, write
@@ -224,6 +225,17 @@ def test_the_step_that_failed_decides_the_hint(
     assert raised.value.message.split("private environment:")[1].strip() == said
     assert raised.value.remedy.startswith(hint)
     assert not (tmp_path / ".venv" / "run-1").exists()
+
+
+def test_an_environment_is_made_on_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(bootstrap, "_make", lambda environment, *_: made.append(environment))
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
+    write(tmp_path / "requirements.lock")
+    python = bootstrap.ensure(tmp_path, "run")
+    assert made == [python.parent.parent]
 
 
 @pytest.mark.parametrize(

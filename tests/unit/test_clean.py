@@ -175,10 +175,16 @@ def test_a_foreign_folder_in_the_output_folder_stays(tmp_path: Path, cache: Path
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_cache_folder_with_foreign_files_is_not_cleaned(tmp_path: Path, output: Path, used: bool) -> None:
+@pytest.mark.parametrize("has_link", [False, True])
+def test_a_cache_folder_with_foreign_files_is_not_cleaned(
+    tmp_path: Path, output: Path, used: bool, has_link: bool
+) -> None:
+    """A link is no mark: what made it may have meant another folder."""
     scratch = tmp_path / "scratch"
     paths = ("environments/prod/bin/python", "wheels/my-1.0-py3-none-any.whl", "objects/mythesis/scan.obj")
     foreign = [put(scratch / path) for path in paths]
+    if has_link:
+        (scratch / ".megabuild").symlink_to(output / ".megabuild")
     if used:
         with in_use.shared_lock(scratch, RUN):
             pass

@@ -249,7 +249,7 @@ def test_closed_streams_do_not_matter(closed: str, tmp_path: Path) -> None:
         "    click.echo('said')\n"
         "    with open(path, 'w') as file:\n"
         "        assert file.fileno() > 2\n"
-        "        os.system('echo a child')\n"
+        "        assert os.system('echo a child') == 0\n"
         "        file.write('written')\n"
         "path = sys.argv.pop()\n"
         "run(command, name='x', invocation=Invocation(log_folder=Path(path + '.logs')))\n"

@@ -162,6 +162,36 @@ def test_a_kill_by_the_kernel_and_little_free_memory_are_evidence(
 
 
 @pytest.mark.parametrize(
+    ("free", "committable", "short"),
+    [
+        ((0.9, 0.9), 1.0, False), ((0.05, 0.9), 1.0, True), ((0.9, 0.05), 1.0, True), ((0.9, 0.9), 0.05, True),
+    ],
+)  # fmt: skip
+def test_memory_was_short_if_it_was_so_at_one_look(
+    free: tuple[float, float], committable: float, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(free)
+    monkeypatch.setattr("groundwork.machine.kernel_kills", lambda: 7)
+    monkeypatch.setattr("groundwork.machine.measure", lambda: machine(next(looks)))
+    monkeypatch.setattr("groundwork.machine.committable", lambda: committable)
+    monkeypatch.setattr("groundwork.machine._SAMPLE_SECONDS", 0.0)
+    memory = MemoryWatch()
+    for _ in free:
+        memory.tick()
+    assert memory.short() == short
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(10_000, 1), (40_000, 1), (100_000, 1), (160_000, 2)])
+def test_a_part_of_a_core_counts_as_one(
+    quota: int, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groundwork.machine._usable_processors", lambda: 8)
+    own = write(tmp_path / "own", "0::/\n")
+    write(tmp_path / "group" / "cpu.max", f"{quota} 100000\n")
+    assert measure(tmp_path / "group", own).cores == cores
+
+
+@pytest.mark.parametrize(
     ("text", "lacked", "killed"),
     [
         ("LLVM ERROR: out of memory", True, False),

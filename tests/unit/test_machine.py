@@ -24,6 +24,7 @@ from groundwork.machine import (
     lacked_memory,
     lacked_space,
     measure,
+    tree_memory,
     was_killed,
 )
 from megabuild.run.estimate import GB
@@ -78,6 +79,8 @@ def test_each_core_has_a_job_if_memory_allows_and_the_user_s_number_is_never_cha
     for name in ("CPU_COUNT", "MAX_JOBS"):
         assert compile_jobs(LARGE, bytes_per_job=8 * GB, environ={name: "40"}).count == 40
         assert compile_jobs(LARGE, bytes_per_job=8 * GB, requested=3, environ={name: "40"}).count == 3
+    both = {"MAX_JOBS": "40", "CPU_COUNT": "3"}
+    assert compile_jobs(LARGE, bytes_per_job=8 * GB, environ=both).reason == "set by CPU_COUNT"
 
 
 @pytest.mark.parametrize("text", ["0", "many", "-2", "1.5", "²"])
@@ -179,6 +182,19 @@ def test_memory_was_short_if_it_was_so_at_one_look(
     for _ in free:
         memory.tick()
     assert memory.short() == short
+
+
+def test_the_children_of_every_thread_belong_to_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a build are started by several threads."""
+    monkeypatch.setattr("groundwork.machine._PROC", tmp_path)
+    children = {"1/task/1": "2 3 ", "1/task/9": "4 ", "2/task/2": "", "3/task/3": "5 ", "6/task/6": "7 "}
+    for thread, below in children.items():
+        write(tmp_path / thread / "children", below)
+    for process in "1234567":
+        write(tmp_path / process / "statm", f"9 1{process} 9")
+    assert tree_memory(1) == (11 + 12 + 13 + 14 + 15) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(10_000, 1), (40_000, 1), (100_000, 1), (160_000, 2)])

@@ -76,6 +76,12 @@ _STEP = "FAILED: a.o\nc++ -c a.cpp\n"
         ("Compiling  a.cu\nmake: *** [Makefile:70: a.o] Error 137", Complaint.KILLED),
         ("/w/conda_build.sh: line 12: 4711 Terminated              cmake --build build", Complaint.TERMINATED),
         ("head: error writing 'standard output': File too large", Complaint.FILE_LIMIT),
+        # the cause, whatever the end of the programs around it
+        ("+ x\ntar: x: Cannot write: No space left on device\n/w/b.sh: line 1: 47 Killed         tar", Complaint.SPACE),
+        ("+ x\n/w/b.sh: line 1: 47 Killed         tar\ntar: x: Cannot write: No space left on device", Complaint.SPACE),
+        ("+ x\ncc1: out of memory allocating 6 bytes\n/w/b.sh: line 1: 47 Terminated      cc", Complaint.MEMORY),
+        ("+ x\n/w/b.sh: line 1: 47 Killed         cc\ncc1: out of memory allocating 6 bytes", Complaint.MEMORY),
+        ("+ x\n/w/b.sh: line 1: 47 Terminated      cc\n/w/b.sh: line 1: 48 Killed         cc", Complaint.KILLED),
         # the same words in sources, tests, checks, warnings and of another step
         (f"{_STEP}a.cpp:3:9: error: 'bad_alloc' is no member of 'std'\n 3 | throw std::bad_alloc();", Complaint.NONE),
         (f"{_STEP}a.cpp:3:9: error: static assertion failed: No space left on device", Complaint.NONE),

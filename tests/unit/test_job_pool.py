@@ -59,6 +59,19 @@ def test_jobs_left_over_go_to_builds_that_have_used_theirs(pool: JobPool) -> Non
     assert take_all(members[0]) == 2
 
 
+def test_of_jobs_that_cannot_be_shared_equally_the_build_with_the_fewest_gets_more(tmp_path: Path) -> None:
+    with JobPool(tmp_path, most=9, places=3, heavy_jobs=0) as pool:
+        rich, poor, _ = (pool.join(name, is_fixed=name == "fixed") for name in ("rich", "poor", "fixed"))
+        take_all(rich)
+        pool.balance()
+        assert granted(rich) == {"rich": 4, "poor": 2, "fixed": 3}
+        for member in (rich, poor):
+            take_all(member)
+        pool.leave("fixed")
+        pool.balance()
+        assert granted(rich) == {"rich": 5, "poor": 4}
+
+
 def test_unused_jobs_move_but_one_stays(pool: JobPool) -> None:
     busy = pool.join("busy", is_fixed=False)
     idle = pool.join("idle", is_fixed=False)
@@ -216,12 +229,13 @@ def test_halving_takes_jobs_out_of_the_pool(pool: JobPool) -> None:
     budget.release(2)
     assert budget.halve() == 3
     assert budget.heavy_jobs == 2
-    take_all(one)
+    assert take_all(one) == 2, "and one job without a token"
     pool.balance()
     assert granted(one) == {"one": 3, "two": 2}, "no other build gets them"
     assert budget.halve() == 1
     assert budget.halve() == 1, "others may have used the memory: once more"
     assert budget.halve() == 0
+    assert granted(one)["one"] == 1, "a build always has the job without a token"
 
 
 def test_tasks_of_one_build_share_its_jobs(pool: JobPool) -> None:
@@ -234,6 +248,7 @@ def test_tasks_of_one_build_share_its_jobs(pool: JobPool) -> None:
     assert member.take()
     member.give()
     budget.release(2)
+    assert take_all(member) == 1, "the first task had none"
     assert budget.acquire(last=False) == 2
 
 
@@ -311,13 +326,16 @@ def test_folders_of_killed_pools_are_removed(tmp_path: Path) -> None:
     dead.wait()
     left = tmp_path / ".job-pools" / f"{socket.gethostname()}-{dead.pid}"
     elsewhere = tmp_path / ".job-pools" / f"other.example-{dead.pid}"
-    left.mkdir(parents=True)
-    elsewhere.mkdir()
+    in_use = tmp_path / ".job-pools" / f"{socket.gethostname()}-{os.getppid()}"
+    for folder in (left, elsewhere, in_use):
+        folder.mkdir(parents=True)
     with JobPool(tmp_path, most=2, places=2, heavy_jobs=0) as pool:
         assert pool.join("a", is_fixed=False).locks.is_dir()
         assert not left.exists()
         assert elsewhere.exists(), "its process is unknown here"
+        assert in_use.exists()
     elsewhere.rmdir()
+    in_use.rmdir()
     assert [path.name for path in tmp_path.rglob("*")] == [".job-pools"]
 
 

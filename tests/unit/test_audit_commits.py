@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import git_world
 import pytest
-from audit_samples import audit, has
+from audit_samples import asks, audit, has
 
 from groundwork.errors import AuditError
 from pin_audit import repositories
@@ -86,8 +86,31 @@ def test_another_recipes_commit_is_held_against_the_submodule_of_that_repository
     apart = rows(submodule, pins(OTHER, METIS, "pytorch_sparse"))["metis"]
     assert all(name in same.verdict.sentence for name in ("pytorch_sparse", "1234567abc")) or not value
     assert apart.verdict.status is Status.CONFLICT
+    tag = rows(submodule, pins("refs/tags/v2.13.0", METIS, "pytorch_sparse"))["metis"]
+    assert tag.verdict.status is Status.MISSING, "the tag is another repository's"
     assert [part.remark for part in cells(same)[Column.RECIPE]] == ["[pytorch_sparse]"]
     assert not same.vendored_only
+
+
+def test_a_commit_is_held_against_the_copy_from_its_own_repository() -> None:
+    copy, fork = (
+        Submodule(name=f"{folder}/lib", value="v1", commit=commit, address=f"https://github.com/{owner}/lib")
+        for folder, commit, owner in (("third_party", ONE, "owner"), ("external", OTHER, "fork"))
+    )
+    found = [rows(copy, fork, pins(OTHER, one.address, "pyg-lib"))["lib"].verdict.status for one in (copy, fork)]
+    assert found == [Status.CONFLICT, Status.IN_STEP]
+
+
+@pytest.mark.parametrize(("commit", "required", "status"), [
+    (ONE, "3.8.*", Status.IN_STEP), (ONE, "3.7.*", Status.OLDER), (OTHER, "3.8.*", Status.CONFLICT),
+])  # fmt: skip
+def test_a_row_with_a_commit_and_a_version_has_the_gravest_verdict_on_both(
+    commit: str, required: str, status: Status
+) -> None:
+    address = "https://github.com/shibatch/sleef"
+    copy = Submodule(name="third_party/sleef", value="3.8", commit=ONE, address=address)
+    row = rows(copy, pins(commit, address, "pytorch"), asks("sleef", required), package="pytorch")["sleef"]
+    assert row.verdict.status is status, row.verdict.sentence
 
 
 def test_a_commit_of_a_library_that_upstream_does_not_vendor_is_shown_with_its_own_recipe_only() -> None:

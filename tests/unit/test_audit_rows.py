@@ -43,6 +43,11 @@ def gcc_pin(version: str, *cuda: str, migration: str = "") -> GlobalPin:
     return structs.replace(pin, holds=structs.replace(pin.holds, cuda=cuda))
 
 
+def had(name: str, value: str) -> Newest:
+    """What the channel had in an older snapshot."""
+    return Newest(name=name, value=value, where=Where(inferred="a copy", fetched="2026-01-02T00:00:00Z"))
+
+
 ON_MAC = Newest(name="triton", value="3.8.0", holds=Scope(platforms=("osx-arm64",)))
 GCC_PINS = (gcc_pin("15", "None"), gcc_pin("14", "12.9"), gcc_pin("15", "13.0", migration="cuda130"))
 VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
@@ -62,6 +67,15 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
                 asks("triton", "==3.7.1", configs=CUDA129 + CUDA130)], IN_STEP, ""),
     ("triton", [wheel("triton", "==3.7.1", 'platform_system == "Linux"'), asks("triton", "==3.7.1", configs=CUDA129)],
      MISSING, "the recipe does not [cuda130]"),
+    # the installed package's requirements count, without them the build's
+    ("setuptools", [wheel("setuptools", ">=77"), asks("setuptools", "<70", sections=("host",)),
+                    asks("setuptools", ">=77", sections=("run",))], IN_STEP, ""),
+    ("setuptools", [wheel("setuptools", ">=77"), asks("setuptools", "<70", sections=("host",))], CONFLICT, ">=77"),
+    ("numpy", [ci_has("numpy", "1.26", "12.9"), asks("numpy", ">=2", configs=CUDA130),
+               asks("numpy", "1.26.*", configs=CUDA129)], IN_STEP, ""),
+    # an exact requirement of the wheel decides, not other versions that work
+    ("triton", [wheel("triton", "==3.7.1"), ci_has("triton", "3.6.0"), asks("triton", "*"), has("triton", "3.7.1")],
+     IN_STEP, ""),
     ("opt_einsum", [wheel("opt-einsum", ">=3.3", 'extra == "opt-einsum"')], IN_STEP, "extra"),
     ("colorama", [wheel("colorama", ">=99", 'platform_system == "Windows"'), asks("colorama", "<1")], UNPINNED, ""),
     ("python", [wheel("python", ">=3.11"), ci_has("python", "3.11, 3.14t, 3.15"), *PYTHONS], CONFLICT, "3.10.*"),
@@ -82,11 +96,18 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
                                asks("nvidia-cudnn-frontend", "<1.10", configs=CUDA130)], CONFLICT, ">=1.31"),
     ("libcublas", [wheel("nvidia-cublas", "==13.1.0.3"), TOOLKIT, asks("libcublas-dev", "13.*", configs=CUDA130),
                    asks("cuda-version", "13.0.*", configs=CUDA130)], IN_STEP, "cuda-version decides"),
+    ("libcublas", [wheel("nvidia-cublas", "==13.1.0.3"), TOOLKIT, asks("libcublas-dev", "13.*", configs=CUDA130[:1]),
+                   asks("libcublas-dev", "*", configs=CUDA130[1:]), has("libcublas-dev", "13.2"),
+                   asks("cuda-version", "13.0.*", configs=CUDA130)], IN_STEP, "cuda-version decides"),
     ("cuda-version", [TOOLKIT, asks("cuda-version", "12.9", configs=CUDA130)], CONFLICT, ""),
     ("cudnn", [ci_has("cudnn", "8.9.2", "11.8"), asks("libcudnn-dev", "9.*", configs=CUDA130)], UNPINNED, ""),
     ("cudnn", [ci_has("cudnn", "8.9.2", "13"), asks("libcudnn-dev", "9.*", configs=CUDA130)], NEWER, ""),
     # conda-forge
     ("numpy", [wheel("numpy", ">=2.1"), asks("numpy", ">=2.1"), pinned("numpy", "1.26")], CONFLICT, "pins 1.26"),
+    ("numpy", [wheel("numpy", ">=2.1"), asks("numpy", ">=2.1"), pinned("numpy", "1.26"),
+               pinned("numpy", "2", migration="numpy2")], IN_STEP, ""),
+    ("numpy", [asks("numpy", ">=2", sections=("run",)), pinned("numpy", "1.26")], UNPINNED, ""),
+    ("mkl", [asks("mkl-devel", "2026.*"), pinned("mkl_devel", "2023"), pinned("mkl", "2026")], CONFLICT, "pins 2023"),
     ("pybind11-abi", [asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4")], CONFLICT, ""),
     ("pybind11-abi", [asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4"),
                       pinned("pybind11_abi", "11", migration="pybind11_abi11")], UNPINNED, ""),
@@ -96,6 +117,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("gcc", [asks("gcc", "14.*", sections=("build",), configs=CUDA129), *GCC_PINS], UNPINNED, ""),
     ("triton", [asks("triton", "==3.7.1"), has("triton", "3.6.0")], CONFLICT, "nothing newer than 3.6.0"),
     ("triton", [asks("triton", "==3.7.1", configs=LINUX), has("triton", "3.6.0"), ON_MAC], CONFLICT, "than 3.6.0"),
+    ("triton", [asks("triton", "==3.7.1"), had("triton", "3.6.0")], UNPINNED, ""),
     ("zlib", [asks("zlib", "*"), pinned("zlib", "1")], MISSING, "pins 1"),
     ("libuv", [asks("libuv", "*")], UNPINNED, "names no version"),
     # what upstream vendors and builds with
@@ -104,6 +126,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("pybind11", [*PYBIND, has("pybind11", "3.0.1")], NEWER, "the newest, 3.0.1"),
     ("pybind11", [*PYBIND, has("pybind11", "2.13.6")], IN_STEP, ""),
     ("pybind11", [*PYBIND], UNKNOWN, ""),
+    ("pybind11", [*PYBIND, had("pybind11", "2.12.0")], UNKNOWN, "had 2.12.0 when last read"),
     ("packaging", [*CI_PACKAGING, has("packaging", "25.0")], IN_STEP, ""),
     ("packaging", [*CI_PACKAGING, has("packaging", "23.0")], MISSING, ""),
     ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", "*", sections=("host",))], MISSING, ""),
@@ -111,6 +134,8 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", "<2")], CONFLICT, ">=2.2"),
     ("numpy", [ci_has("numpy", ">=2.2"), asks("numpy", ">=2")], IN_STEP, ""),
     ("ninja", [ci_has("ninja", "1.11.1.4"), asks("ninja", "*", sections=("build",)), has("ninja", "1.10")], OLDER, ""),
+    # a tool of any version is enough, unless it is known to be older
+    ("ninja", [ci_has("ninja", "1.11.1.4"), asks("ninja", "*", sections=("build",))], IN_STEP, ""),
     ("eigen", [ci_has("eigen", "5.0.1"), asks("eigen", "*", sections=("host",)), has("eigen", "5.0.1")], IN_STEP, ""),
     ("libprotobuf", [PROTOBUF, asks("libprotobuf", "3.21.12.*")], IN_STEP, ""),
     ("libprotobuf", [PROTOBUF, asks("libprotobuf", "7.35.1.*")], NEWER, "v21.12 (3.21.12)"),
@@ -129,6 +154,26 @@ def test_status_of_a_row(name: str, facts: list[AnyFact], status: Status, words:
     found = row(name, *facts)
     assert found.verdict.status is status, found.verdict.sentence
     assert words in found.verdict.sentence
+
+
+@pytest.mark.parametrize(("name", "facts", "configs"), [
+    ("gcc", [asks("gcc", "14.*", sections=("build",), configs=LINUX), *GCC_PINS], "linux cpu, linux cuda130"),
+    ("gcc", [asks("gcc", "14.*", sections=("build",), configs=LINUX[:1]), *GCC_PINS], ""),
+    ("sleef", [SLEEF, asks("sleef", "<3.7", configs=CUDA130), asks("sleef", ">=3.8", configs=CUDA129)], "cuda130"),
+    ("sleef", [SLEEF, asks("sleef", "<3.7", configs=CUDA130)], ""),
+])  # fmt: skip
+def test_a_verdict_names_all_configs_that_it_concerns_unless_these_are_the_recipe_s(
+    name: str, facts: list[AnyFact], configs: str
+) -> None:
+    sentence = row(name, *facts).verdict.sentence
+    assert sentence.partition(" [")[2].removesuffix("]") == configs
+
+
+def test_a_to_do_names_the_line_of_the_requirement_that_it_concerns() -> None:
+    elsewhere = structs.replace(asks("nccl", "2.*", configs=CUDA130), where=Where(file="recipe.yaml", line=7))
+    fitting = asks("nccl", "2.29.*", configs=CUDA129)
+    todo = row("nccl", fitting, elsewhere, wheel("nccl", ">=2.27")).verdict.todo
+    assert todo == "require >=2.27 (recipe.yaml:7)"
 
 
 @pytest.mark.parametrize(
@@ -191,8 +236,13 @@ def test_a_source_that_was_not_read_is_not_one_without_the_row(
     assert row(name, fact).verdict.status is status
     unread = row(name, fact, troubles={source: "no answer"}).verdict
     assert (unread.status, words in unread.sentence) == (UNKNOWN, True), unread.sentence
+    unused = row("ittapi", vendors("third_party/ittapi", "v3.2"), troubles={"recipe_pins": "no answer"}).verdict
+    assert unused.status is IN_STEP, "no recipe compiles it"
     others = {"pinning": "no answer", "channel": "no answer", "recipe_archs": "no answer"}
     assert row(name, fact, troubles=others).verdict.status is status, "these say nothing about the row"
+    for section, elsewhere in (("host", "wheel_metadata"), ("run", "ci_pins")):
+        required = asks("cmake", "*", sections=(section,))
+        assert row("cmake", required, troubles={elsewhere: "no answer"}).verdict.status is UNPINNED
 
 
 def test_a_vendored_library_is_the_environments_where_the_recipe_asks_for_it() -> None:

@@ -246,7 +246,6 @@ def best_for(row: AuditRow, configs: Collection[str] | None = None) -> str:
     """Return the newest version of the row's first package, on any platform or on those of `configs`; may be empty."""
     first = row.entry.conda[:1] or (row.entry.name,)
     platforms = {build.platform for build in row.builds if configs is None or build.name in configs}
-    platforms.add("noarch")
     versions = []
     for fact in known(row.all(Newest)):
         if fact.name not in first:

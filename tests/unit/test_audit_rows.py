@@ -77,6 +77,8 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("triton", [wheel("triton", "==3.7.1"), ci_has("triton", "3.6.0"), asks("triton", "*"), has("triton", "3.7.1")],
      IN_STEP, ""),
     ("opt_einsum", [wheel("opt-einsum", ">=3.3", 'extra == "opt-einsum"')], IN_STEP, "extra"),
+    ("opt_einsum", [wheel("opt-einsum", ">=3.3", 'extra == "opt-einsum"'), asks("opt_einsum", "<3")],
+     CONFLICT, ">=3.3"),
     ("colorama", [wheel("colorama", ">=99", 'platform_system == "Windows"'), asks("colorama", "<1")], UNPINNED, ""),
     ("python", [wheel("python", ">=3.11"), ci_has("python", "3.11, 3.14t, 3.15"), *PYTHONS], CONFLICT, "3.10.*"),
     ("python", [wheel("python", ">=3.10"), ci_has("python", "3.10, 3.11, 3.12, 3.13, 3.14"), *PYTHONS], IN_STEP, ""),
@@ -100,6 +102,10 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
                    asks("libcublas-dev", "*", configs=CUDA130[1:]), has("libcublas-dev", "13.2"),
                    asks("cuda-version", "13.0.*", configs=CUDA130)], IN_STEP, "cuda-version decides"),
     ("cuda-version", [TOOLKIT, asks("cuda-version", "12.9", configs=CUDA130)], CONFLICT, ""),
+    ("cuda-version", [TOOLKIT, asks("cuda-version", "==13.0", configs=CUDA130)], IN_STEP, ""),
+    ("cuda-version", [ci_has("cuda", "cu130"), asks("cuda-version", "12.9.*", configs=CUDA129)], OLDER, "cu130"),
+    ("magma", [ci_has("magma", "2.10.0"), asks("libmagma", "<0.0a0", sections=("constraint",)),
+               asks("libmagma-devel", "2.10.0.*")], IN_STEP, ""),
     ("cudnn", [ci_has("cudnn", "8.9.2", "11.8"), asks("libcudnn-dev", "9.*", configs=CUDA130)], UNPINNED, ""),
     ("cudnn", [ci_has("cudnn", "8.9.2", "13"), asks("libcudnn-dev", "9.*", configs=CUDA130)], NEWER, ""),
     # conda-forge
@@ -119,6 +125,9 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("triton", [asks("triton", "==3.7.1", configs=LINUX), has("triton", "3.6.0"), ON_MAC], CONFLICT, "than 3.6.0"),
     ("triton", [asks("triton", "==3.7.1"), had("triton", "3.6.0")], UNPINNED, ""),
     ("zlib", [asks("zlib", "*"), pinned("zlib", "1")], MISSING, "pins 1"),
+    ("zlib", [asks("zlib", "1.*", sections=("run",)), asks("zlib", "*"), pinned("zlib", "1")], UNPINNED, ""),
+    ("zlib", [asks("zlib", "1.*"), pinned("zlib", "${{ zlib }}")], UNPINNED, ""),
+    ("mkl", [asks("mkl-devel", "==2026.1"), has("mkl-devel", "2026.0"), has("mkl", "2026.1")], CONFLICT, "than 2026.0"),
     ("libuv", [asks("libuv", "*")], UNPINNED, "names no version"),
     # what upstream vendors and builds with
     ("sleef", [SLEEF, asks("sleef", "<3.7")], OLDER, ""),
@@ -197,14 +206,15 @@ def test_cuda_of_a_wheel_is_a_version_or_a_major_number(runtimes: list[tuple[str
 
 @pytest.mark.parametrize(("marker", "status"), [
     ('platform_system == "Windows"', CONFLICT), ('sys_platform == "win32"', CONFLICT), ('os_name == "nt"', CONFLICT),
-    ('platform_machine == "AMD64"', CONFLICT), ('platform_system == "Linux"', UNPINNED),
+    ('platform_machine == "AMD64"', CONFLICT), ('platform_machine == "ARM64"', CONFLICT),
+    ('platform_system == "Linux"', UNPINNED),
     ('sys_platform != "win32"', UNPINNED), ('os_name == "posix"', UNPINNED), ('platform_machine == "x86_64"', UNPINNED),
     # not to be evaluated: it holds
     ("no marker", CONFLICT), ('sys_platform ~= "w"', CONFLICT),
 ])  # fmt: skip
 def test_markers_hold_on_windows_as_python_evaluates_them(marker: str, status: Status) -> None:
-    on_windows = asks("colorama", "<1", configs=["win_64_cpu"])
-    found = row("colorama", wheel("colorama", ">=99", marker), on_windows, configs=["win_64_cpu"])
+    configs = ["win_arm64_cpu" if "ARM64" in marker else "win_64_cpu"]
+    found = row("colorama", wheel("colorama", ">=99", marker), asks("colorama", "<1", configs=configs), configs=configs)
     assert found.verdict.status is status, found.verdict.sentence
 
 

@@ -39,6 +39,7 @@ def test_a_version_that_is_left_out_counts() -> None:
     [
         ("v2.1.0-705-ga6bfc23", "2.1.0"),
         ("4dfe081", ""),
+        ("12345b67", ""),
         ("release-1.12.1-3-g1234567", "1.12.1"),
         ("boost_1_80_0", "1.80.0"),
         ("v2.29.7-1", "2.29.7"),
@@ -55,6 +56,8 @@ def test_a_value_of_the_matrix_is_a_prefix() -> None:
     assert pin("2").text == "2.*"
     assert pin("3.9.* *netlib").text == "3.9.* *netlib"
     assert pin("7.35.1").admits("7.35.1.2")
+    assert pin("1!2.0").admits("1!2.0.1")
+    assert Spec("==13.0.*").admits("13.0.3"), "as PEP 440 writes a prefix"
     assert not pin("7.35.1").admits("7.36.0")
 
 

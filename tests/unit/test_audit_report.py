@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import psutil
 import pytest
-from audit_samples import MADE, asks, build, has, pinned, report, vendors, wheel
+from audit_samples import MADE, asks, build, has, pinned, report, target, vendors, wheel
 from calling import call
 from click.testing import Result
 from import_path import packages_path
@@ -28,8 +28,10 @@ from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_docum
 from pin_audit.cells import cells
 from pin_audit.facts import (
     AnyFact,
+    CiPin,
     Column,
     Fact,
+    Newest,
     Place,
     Scope,
     SourceOutcome,
@@ -40,6 +42,7 @@ from pin_audit.name_map import names, plain
 from pin_audit.rows import AuditRow
 from pin_audit.run_sources import SOURCES
 from pin_audit.statuses import Status
+from pin_audit.table import tabulate
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
 FINDINGS = (
@@ -178,6 +181,17 @@ def test_a_mistake_is_explained(invocation: Invocation, words: tuple[str, ...], 
     assert (done.exit_code, reason in done.stderr) == (2, True)
 
 
+def test_a_page_names_what_was_not_read_and_single_values_that_were_not_found() -> None:
+    outcomes = [
+        SourceOutcome(source="channel", facts=(Newest(name="fmt", trouble="x"), has("zlib", "1")), trouble="no answer"),
+        SourceOutcome(source="ci_pins", facts=(CiPin(name="cudss", trouble="no such script"),)),
+        SourceOutcome(source="pinning", facts=(pinned("zlib", "1"),)),
+        SourceOutcome(source="recipe_archs", trouble="for pytorch only", applies=False),
+    ]
+    troubles = tabulate(target(), outcomes, names()).troubles()
+    assert troubles == {"channel": "no answer; not found: fmt", "ci_pins": "not found: cudss"}
+
+
 def test_help_names_the_statuses(invocation: Invocation) -> None:
     text = call(invocation, "audit", "--help").stdout
     assert not [status for status in Status if status.value.replace(" ", "-") not in text]
@@ -248,6 +262,9 @@ def test_the_rows_that_need_a_decision_come_first_and_the_others_are_counted() -
         "package", "sympy", "typing_extensions",
     ]  # fmt: skip
     assert "1 conflict, 1 recipe older, 1 upstream unpinned, 1 in step." in made
+    facts = (*MIXED, asks("boost", "*"), pinned("boost", "1"))
+    findings = report(*facts).audits[0].findings()
+    assert [status for status, _ in findings] == [Status.CONFLICT, Status.OLDER, Status.MISSING], "the gravest first"
     assert "2 rows with status 'in step' and 'upstream unpinned' not shown: add --all." in made
     assert "not shown" not in markdown(report(*MIXED))
 

@@ -101,6 +101,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("libcublas", [wheel("nvidia-cublas", "==13.1.0.3"), TOOLKIT, asks("libcublas-dev", "13.*", configs=CUDA130[:1]),
                    asks("libcublas-dev", "*", configs=CUDA130[1:]), has("libcublas-dev", "13.2"),
                    asks("cuda-version", "13.0.*", configs=CUDA130)], IN_STEP, "cuda-version decides"),
+    ("libcublas", [asks("libcublas-dev", "13.*", configs=CUDA130)], UNPINNED, "names no version"),
     ("cuda-version", [TOOLKIT, asks("cuda-version", "12.9", configs=CUDA130)], CONFLICT, ""),
     ("cuda-version", [TOOLKIT, asks("cuda-version", "==13.0", configs=CUDA130)], IN_STEP, ""),
     ("cuda-version", [ci_has("cuda", "cu130"), asks("cuda-version", "12.9.*", configs=CUDA129)], OLDER, "cu130"),
@@ -115,6 +116,7 @@ VERDICTS: list[tuple[str, list[AnyFact], Status, str]] = [
     ("numpy", [asks("numpy", ">=2", sections=("run",)), pinned("numpy", "1.26")], UNPINNED, ""),
     ("mkl", [asks("mkl-devel", "2026.*"), pinned("mkl_devel", "2023"), pinned("mkl", "2026")], CONFLICT, "pins 2023"),
     ("pybind11-abi", [asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4")], CONFLICT, ""),
+    ("some-lib", [asks("some-lib", "11.*"), pinned("some_lib", "4")], CONFLICT, ""),  # unknown to name_map.yaml
     ("pybind11-abi", [asks("pybind11-abi", "11.*"), pinned("pybind11_abi", "4"),
                       pinned("pybind11_abi", "11", migration="pybind11_abi11")], UNPINNED, ""),
     ("mkl", [asks("mkl-devel", "2026.*", configs=LINUX[:1]), pinned("mkl_devel", "2023", "osx-64")], UNPINNED, ""),
@@ -250,6 +252,8 @@ def test_a_source_that_was_not_read_is_not_one_without_the_row(
     assert unused.status is IN_STEP, "no recipe compiles it"
     others = {"pinning": "no answer", "channel": "no answer", "recipe_archs": "no answer"}
     assert row(name, fact, troubles=others).verdict.status is status, "these say nothing about the row"
+    partly = row("sleef", asks("sleef", ">=3"), vendors("third_party/fmt", "v1"), troubles={"submodules": "x.git: gone"})
+    assert partly.verdict.status is UNPINNED, "the source was read, though not all of it"
     for section, elsewhere in (("host", "wheel_metadata"), ("run", "ci_pins")):
         required = asks("cmake", "*", sections=(section,))
         assert row("cmake", required, troubles={elsewhere: "no answer"}).verdict.status is UNPINNED
@@ -375,6 +379,10 @@ def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None
     assert ours.verdict.status is theirs.verdict.status is Status.MISSING
     assert ("Decided: " in ours.verdict.sentence, ours.verdict.todo) == (True, "")
     assert ("Decided: " in theirs.verdict.sentence, bool(theirs.verdict.todo)) == (False, True)
+    outcomes.append(SourceOutcome(source="recipe_pins", facts=(asks("cuda-bindings", ">=13.0.3"),)))
+    fitting = {one.name: one.verdict for one in tabulate(target(), outcomes, names(), foreign=False).rows}
+    assert fitting["cuda-bindings"].status is IN_STEP
+    assert "Decided: " not in fitting["cuda-bindings"].sentence, "there is nothing to decide"
 
 
 def test_a_list_that_was_not_read_makes_its_row_unknown() -> None:

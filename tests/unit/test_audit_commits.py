@@ -55,6 +55,8 @@ def test_a_recipes_commit_is_held_against_the_tags(revision: str, built: str, st
     row = rows(TAG, pins(revision, version=built))["pyg-lib"]
     assert row.verdict.status is status
     assert "1234567abc" in [part.text for part in cells(row)[Column.UPSTREAM]]
+    of_another = rows(TAG, pins(revision, whose="pytorch_sparse", version=built))["pyg-lib"]
+    assert of_another.verdict.status is status
 
 
 @pytest.mark.parametrize(

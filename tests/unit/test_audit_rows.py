@@ -262,7 +262,8 @@ def test_a_source_that_was_not_read_is_not_one_without_the_row(
 def test_a_vendored_library_is_the_environments_where_the_recipe_asks_for_it() -> None:
     copy = vendors("third_party/sleef", "3.8")
     assert (row("sleef", copy, asks("sleef", "*")).use, row("sleef", copy).use) == ("system", "vendored")
-    assert row("gtest", vendors("third_party/googletest", "v1")).use == "unused"
+    gtest = vendors("third_party/googletest", "v1")
+    assert (row("gtest", gtest).use, row("gtest", gtest, configs=[""]).use) == ("unused", "listed")
     nested = vendors("third_party/kineto/libkineto/third_party/dynolog", "d2ffe0a")
     assert row("kineto/libkineto/dynolog", nested).vendored_only
 

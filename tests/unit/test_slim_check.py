@@ -13,6 +13,7 @@ from slim_world import SITE, install, tree, venv
 
 from command_line.run_command import Invocation
 from gpu_tools.slim import check as checking
+from gpu_tools.slim.slim_report import check_lines
 from groundwork.errors import UsageError, VerdictError
 
 FRAGILE = "import pathlib\npathlib.Path(__file__).with_name('libx.a').read_bytes()\n"
@@ -79,6 +80,31 @@ def test_a_command_is_checked_as_well(env: Path, invocation: Invocation) -> None
         assert tree(env) == before
     done = call(invocation, "slim", str(env), "--apply", "--check", "true")
     assert (done.exit_code, "1 command" in done.stdout) == (0, True)
+
+
+def test_files_that_a_failed_check_changed_are_named(
+    env: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking.Check, "_import", lambda _, names, __: dict.fromkeys(names, ""))
+    changed = env / SITE / "libsound.a"
+    words = ["--apply", "--check", f"test -e {changed} || {{ echo new > {changed}; false; }}"]
+    done = call(invocation, "slim", str(env), *words)
+    told = " ".join(done.stderr.split())
+    assert (done.exit_code, "}` failed after slimming" in told) == (VerdictError.exit_code, True)
+    assert "1 not, because they were changed" in told
+    assert "all original files are restored" not in told
+    assert (changed.read_text(), (env / SITE / "fragile/libx.a").exists()) == ("new\n", True)
+
+
+@pytest.mark.parametrize(("modules", "commands", "line"), [
+    (["a", "b"], [], "checked: 2 modules can be imported as before"),
+    (["a"], ["b", "c"], "checked: 1 module can be imported as before, and 2 commands succeeded"),
+    ([], ["b"], "checked: 1 command succeeded"), ([], [], "not checked: no module can be imported"),
+])  # fmt: skip
+def test_the_report_says_what_was_checked(modules: list[str], commands: list[str], line: str) -> None:
+    check = checking.Check(Path(), commands, print)
+    check.modules = modules
+    assert check_lines(check) == [line]
 
 
 def test_it_runs_away_from_the_user_s_files(env: Path, invocation: Invocation, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Check:
     def _require_success(self, check: str, error: str) -> None:
         if error:
             raise VerdictError(
-                f"{self._root}: `{check}` failed after slimming ({error}); all original files are restored",
+                f"{self._root}: `{check}` failed after slimming ({error})",
                 "skip the step that removes a needed file: --keep STEP (slim without --apply lists the steps)",
             )
 

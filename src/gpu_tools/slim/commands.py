@@ -104,7 +104,7 @@ def apply(
         steps = _plan_new_files(root, request, note, backup)
         changes = bool(steps.gone or steps.new)
         if changes:
-            _replace_files(backup, steps, check, note)
+            _replace_files(root, backup, steps, check, note)
             if not keep_originals:
                 backup.forget()
     if not changes:
@@ -127,7 +127,7 @@ def _plan_new_files(root: Path, request: SlimRequest, note: Notes, backup: Backu
         ) from error
 
 
-def _replace_files(backup: Backup, steps: SlimPlan, check: Check | None, note: Notes) -> None:
+def _replace_files(root: Path, backup: Backup, steps: SlimPlan, check: Check | None, note: Notes) -> None:
     """Replace and remove the plan's files; restore them if a check fails."""
     if check:
         check.before(steps.contents, steps.gone)
@@ -136,9 +136,20 @@ def _replace_files(backup: Backup, steps: SlimPlan, check: Check | None, note: N
         backup.commit(steps)
         if check:
             check.after()
+    except VerdictError as failure:
+        raise _after_failed_check(root, backup, failure) from failure
     except BaseException:
         backup.put_back()
         raise
+
+
+def _after_failed_check(root: Path, backup: Backup, failure: VerdictError) -> VerdictError:
+    """Restore the originals; return the error that names the check and the files that were not restored."""
+    try:
+        _put_back(backup, root)
+    except VerdictError as incomplete:  # a check changed files
+        return VerdictError(f"{failure.message}; {incomplete.message}", incomplete.remedy)
+    return VerdictError(f"{failure.message}; all original files are restored", failure.remedy)
 
 
 def _applied_lines(root: Path, check: Check | None, command: str, *, keep_originals: bool) -> list[str]:

@@ -80,12 +80,14 @@ def _feature_lines(plan: SlimPlan) -> Iterator[str]:
 
 def check_lines(check: Check) -> list[str]:
     """Return the lines about the checks after slimming in place."""
-    if not check.modules:
-        return ["not checked: no module can be imported"]
-    line = f"checked: {counted(len(check.modules), 'module')} can be imported as before"
+    passed = []
+    if check.modules:
+        passed.append(f"{counted(len(check.modules), 'module')} can be imported as before")
     if check.commands:
-        line += f", and {counted(len(check.commands), 'command')} succeeds"
-    return [line]
+        passed.append(f"{counted(len(check.commands), 'command')} succeeded")
+    if not passed:
+        return ["not checked: no module can be imported"]
+    return [f"checked: {', and '.join(passed)}"]
 
 
 def _gpu_lines(plan: SlimPlan) -> Iterator[str]:

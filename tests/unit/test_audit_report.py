@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import psutil
 import pytest
@@ -24,10 +24,13 @@ from msgspec import structs
 from command_line.audit import fit_tables
 from command_line.run_command import Invocation
 from groundwork.errors import UnknownError, UsageError, VerdictError
+from pin_audit import command
+from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import BEGIN, END, insert, markdown, table, to_document
 from pin_audit.cells import cells
 from pin_audit.facts import (
     AnyFact,
+    AuditTarget,
     CiPin,
     Column,
     Fact,
@@ -43,6 +46,7 @@ from pin_audit.rows import AuditRow
 from pin_audit.run_sources import SOURCES
 from pin_audit.statuses import Status
 from pin_audit.table import tabulate
+from pin_audit.targets import packages
 
 CONFLICT = (wheel("sympy", "==1.13.1"), asks("sympy", ">=1.13.3"))
 FINDINGS = (
@@ -179,6 +183,46 @@ def test_a_row_of_either_table_closes_the_gate_of_its_status(
 def test_a_mistake_is_explained(invocation: Invocation, words: tuple[str, ...], reason: str) -> None:
     done = call(invocation, "audit", "--offline", *words)
     assert (done.exit_code, reason in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("words", "release", "requests"), [
+    ((), "", [("pytorch", None)]),
+    (("scatter", "pyg-lib", "torch-scatter"), "", [("pytorch_scatter", None), ("pyg-lib", None)]),
+    (("pyg-lib",), "newest", [("pyg-lib", "the newest pyg-lib")]),
+])  # fmt: skip
+def test_each_package_is_audited_once_whatever_it_is_called(
+    words: tuple[str, ...], release: str, requests: Sequence[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "newest_version", lambda request: f"the newest {request[0]}")
+    session = SimpleNamespace(foreign=False, request=lambda package, version: (package.name, version))
+    options = AuditOptions(package_words=words, release=release or None)
+    assert command._requests(options, cast(Any, session)) == requests
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_request_has_the_configs_of_its_target_and_local_files_of_one_version_only(
+    local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configs = [
+        SimpleNamespace(name=name, follows_conda_forge=follows)
+        for name, follows in (("linux_64_cpu", True), ("linux_64_cuda130", True), ("linux_64_cpu_wheel", False))
+    ]
+    monkeypatch.setattr(command, "_load_configs", lambda *_, **__: configs)
+    audited = target(configs=["linux_64_cuda130", "linux_64_cpu_wheel"])
+    chosen: list[str] = []
+
+    def choose(_: object, among: Sequence[Any], *__: object, **___: object) -> AuditTarget:
+        chosen.extend(config.name for config in among)
+        return audited
+
+    monkeypatch.setattr(command, "target", choose)
+    options = AuditOptions(tree=tmp_path / "tree", pinning=tmp_path / "pins")
+    session = command.Session(options, tmp_path, print, foreign=False)
+    asked = session.request(packages()[0], None, local=local)
+    assert chosen == ["linux_64_cpu", "linux_64_cuda130"]
+    assert [config.name for config in asked.configs] == ["linux_64_cuda130"]
+    files = (options.tree, options.pinning) if local else (None, None)
+    assert (asked.local_tree, asked.local_pinning) == files
 
 
 def test_a_page_names_what_was_not_read_and_single_values_that_were_not_found() -> None:

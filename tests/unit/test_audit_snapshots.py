@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -117,15 +118,28 @@ def test_of_a_release_that_was_read_in_part_the_snapshot_has_the_whole() -> None
     assert fill(channel, [Snapshot(package="conda-forge", version="", made=DAY, sources=(old,))]) is channel
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_snapshot_replaces_only_releases_of_the_known_repositories(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = snapshot(submodule("a", "v1"))
+    monkeypatch.setattr(command, "is_known", lambda _: known)
+    monkeypatch.setattr(command.snapshots, "load", lambda _, version: held if version else None)
+    asked = SimpleNamespace(target=SimpleNamespace(package="pytorch", version="2.13.0"), local_tree=None)
+    (filled,) = command._fill([outcome(trouble="no network")], cast(Any, asked))
+    assert bool(filled.facts) is known
+
+
+@pytest.mark.parametrize("facts", [(submodule("a", "v1"),), ()], ids=["facts", "none"])
 @pytest.mark.parametrize("trouble", ["", "one file is missing"])
 def test_facts_of_local_files_are_marked_and_not_replaced(
-    trouble: str, monkeypatch: pytest.MonkeyPatch
+    trouble: str, facts: Sequence[Submodule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = SimpleNamespace(local_files=lambda _: Path("/local"))
     monkeypatch.setattr(command, "SOURCES", {"submodules": source})
     monkeypatch.setattr(command, "is_known", lambda _: True)
     asked = SimpleNamespace(target=SimpleNamespace(package="pytorch", version="2.13.0"))
-    found = outcome(submodule("a", "v1"), trouble=trouble)
+    found = outcome(*facts, trouble=trouble)
     (filled,) = command._fill([found], cast(Any, asked))
     assert filled.facts == found.facts
     assert filled.trouble == "; ".join(filter(None, [trouble, "read from local files, not the release"]))

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from audit_samples import target
+from msgspec import structs
 from small_files import write
 
 from groundwork.errors import AuditError
@@ -22,9 +23,9 @@ from pin_audit.snapshots import Snapshot, fill, load, of, save
 DAY = "2026-11-23T00:00:00+00:00"
 
 
-def submodule(name: str, value: str = "", trouble: str = "") -> Submodule:
+def submodule(name: str, value: str = "", trouble: str = "", day: str = DAY) -> Submodule:
     where = Where(
-        file=".gitmodules", commit="c" * 40, fetched=DAY, inferred="" if trouble else "as in 2.12.0"
+        file=".gitmodules", commit="c" * 40, fetched=day, inferred="" if trouble else "as in 2.12.0"
     )
     return Submodule(name=name, value=value, trouble=trouble, where=where)
 
@@ -50,21 +51,40 @@ def test_a_source_that_was_not_read_is_the_snapshots() -> None:
     assert filled.facts == (held,)
     assert filled.trouble.startswith("no network; ")
     assert "2026-11-23" in filled.trouble
-    assert not filled.unread
+    assert (filled.unread, filled.snapshot) == (False, "2026-11-23")
     # of the channel, which changes, a gate needs a newer look
     assert is_stale(SourceOutcome(source="channel", facts=(held,), snapshot="2026-11-23"))
+    assert not is_stale(SourceOutcome(source="recipe_pins", trouble="no recipe")), "no network is needed"
+
+
+@pytest.mark.parametrize(("days", "told"), [
+    ([DAY, "2026-11-20T00:00:00+00:00", ""], "from 2026-11-20 to 2026-11-23"), ([DAY, DAY], "on 2026-11-23"),
+    (["", ""], "on 2026-12-01"),
+])  # fmt: skip
+def test_the_days_of_a_snapshot_are_its_facts(days: Sequence[str], told: str) -> None:
+    facts = [submodule(f"a{number}", "v1", day=day) for number, day in enumerate(days)]
+    made = structs.replace(snapshot(*facts), made="2026-12-01T00:00:00+00:00")
+    assert fill(outcome(trouble="--offline"), [made]).trouble == f"using the snapshot read {told}"
 
 
 def test_only_what_was_not_read_is_the_snapshots_with_what_lies_below_it() -> None:
-    live = (submodule("a", "v2"), submodule("b", trouble="gone"), submodule("bc", "v1"))
+    live = (
+        submodule("a", "v2"),
+        submodule("b", trouble="gone"),
+        submodule("bc", "v1"),
+        submodule("new", trouble="gone"),
+    )
     held = (submodule("a", "v1"), submodule("b", "v3"), submodule("b/deep", "v4"), submodule("bc", "v0"))
     filled = fill(outcome(*live), [snapshot(*held)])
-    assert {one.name: one.value for one in filled.facts} == {"a": "v2", "bc": "v1", "b": "v3", "b/deep": "v4"}
+    assert {one.name: one.value for one in filled.facts} == {
+        "a": "v2", "bc": "v1", "b": "v3", "b/deep": "v4", "new": "",
+    }  # fmt: skip
+    assert (filled.missing, filled.snapshot) == ({"new"}, "")
 
 
 def test_writing_keeps_what_could_not_be_read_this_time(tmp_path: Path) -> None:
     save(snapshot(submodule("a", "v1"), submodule("b", "v1")), tmp_path)
-    save(snapshot(submodule("a", "v2"), submodule("b", trouble="gone")), tmp_path)
+    save(snapshot(submodule("a", "v2"), *(submodule(name, trouble="gone") for name in ("b", "new"))), tmp_path)
     save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=(outcome(trouble="no"),)), tmp_path)
     save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=()), tmp_path)
     again = load("pytorch", "2.13.0", tmp_path)

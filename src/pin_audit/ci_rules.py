@@ -64,17 +64,21 @@ def literal(variable: str, *keys: str) -> Reader:
     """Return a reader of the literal that a Python module assigns to `variable`, through ast: nothing is executed.
 
     A dictionary gives one value per key. `keys` name the groups for its keys, outermost first; the group ``cuda`` takes
-    versions only. A list or set of plain values becomes one comma-separated value.
+    versions only. A list or set of plain values becomes one comma-separated value. A dictionary without a value raises
+    NotInFile: upstream may have changed its keys.
     """
 
     def read(text: str) -> Sequence[CiValue]:
+        values: tuple[CiValue, ...] = ()
         try:
             assigned = _find_assignment(variable, ast.parse(text))
             if assigned is not None:
-                return tuple(_leaves(ast.literal_eval(assigned.value), assigned.line, {}, keys))
+                values = tuple(_leaves(ast.literal_eval(assigned.value), assigned.line, {}, keys))
         except _UNREADABLE as error:
             raise NotInFile(f"{variable} cannot be read ({type(error).__name__})") from error
-        raise NotInFile(f"no value assigned to {variable}")
+        if not values:
+            raise NotInFile(f"no value assigned to {variable}")
+        return values
 
     return read
 

@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from audit_samples import target
 from audit_site import config, services
+from msgspec import structs
 
 from groundwork import files
 from pin_audit.ci_rules import NotInFile, lines, literal
-from pin_audit.facts import AnyFact, AuditTarget, SourceOutcome, UpstreamArchs
+from pin_audit.facts import AnyFact, AuditTarget, RecipeArchs, Scope, SourceOutcome, UpstreamArchs
+from pin_audit.name_map import names
 from pin_audit.repositories import Repositories
 from pin_audit.request import AuditRequest, LocalTree
 from pin_audit.sources import ci_pins
+from pin_audit.statuses import Status
+from pin_audit.table import tabulate
 
 TRITON = ".ci/docker/triton_version.txt"
 MATRIX = ".github/scripts/generate_binary_build_matrix.py"
@@ -172,6 +177,18 @@ def test_a_list_is_read_as_a_whole_or_is_trouble(
     assert values([fact]) == {"CUDA 13.0, linux-64": found}
     assert fact.trouble.endswith(trouble)
     assert bool(fact.trouble) == bool(trouble)
+
+
+@pytest.mark.parametrize("table", ['"7.5;9.0"', '{"x86_64": "7.5;9.0"}'])
+def test_a_list_for_no_cuda_version_is_trouble(table: str, tmp_path: Path) -> None:
+    path = ".ci/manywheel/build_env_setup.py"
+    outcome = archs({**NEW, path: f"TORCH_CUDA_ARCH_LIST_TABLE = {table}\n"}, tmp_path)
+    ours = SourceOutcome(
+        source="recipe_archs", facts=(RecipeArchs(name="CUDA 13.0", archs=("9.0",), holds=Scope(cuda=("13.0",))),)
+    )
+    (row,) = tabulate(target(), [structs.replace(outcome, source="upstream_archs"), ours], names()).archs
+    assert (row.name, row.verdict.status) == ("CUDA 13.0", Status.UNKNOWN)
+    assert path in row.verdict.sentence
 
 
 EXTENSION = """\

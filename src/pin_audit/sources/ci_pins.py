@@ -58,6 +58,8 @@ def read_archs(request: AuditRequest) -> SourceOutcome:
         if len(archs) < len(_words(found.text)):
             trouble = f"{found.rule.file}: not a list of architectures: {found.text}"
             archs = ()
+        elif archs and not found.holds.cuda:
+            trouble = f"{found.rule.file}: a list for no version of CUDA: {found.text}"
         facts.append(
             UpstreamArchs(
                 name=found.rule.name,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -185,6 +187,60 @@ def test_a_clone_is_shared_only_for_one_address_and_one_commit(
     clones = [opened.open(address, only) for address, only in asked]
     assert len({id(clone) for clone in clones}) == len(asked)
     assert [opened.open(address, only) for address, only in asked] == clones
+
+
+@pytest.mark.parametrize("trouble", ["", "no answer"])
+def test_a_clone_is_updated_once_in_an_audit(
+    trouble: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = Repository(METIS, Services(tmp_path), "")
+    answers = [trouble]
+    monkeypatch.setattr(clone, "_try_update", answers.pop)
+    for _ in range(2):
+        with pytest.raises(AuditError, match=trouble) if trouble else nullcontext():
+            clone.update()
+
+
+@pytest.mark.parametrize(("address", "hours", "is_young"), [
+    (METIS, 1, True), (METIS, 25, False), ("file:///a/b", 1, False),
+    (METIS, -1, False),  # a clock that was wrong
+])  # fmt: skip
+def test_a_clone_is_used_without_an_update_for_a_day(
+    address: str, hours: int, is_young: bool, tmp_path: Path
+) -> None:
+    clone = Repository(address, Services(tmp_path), "")
+    fetched = datetime.now(timezone.utc) - timedelta(hours=hours)
+    clone.fetched = fetched.isoformat(timespec="seconds")
+    assert clone._is_young() is is_young
+
+
+@pytest.mark.parametrize("login", ["user:p%40ss@", ""])
+def test_git_gets_a_password_in_its_environment_only(
+    login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All users of a machine see a program's arguments; a clone's name is the same with and without a login."""
+    asked: list[Sequence[str]] = []
+    environ: dict[str, str] = {}
+
+    def run_git(_: Path, *words: str, seconds: float, **variables: str) -> str:
+        asked.append(words)
+        environ.update(variables)
+        return ""
+
+    monkeypatch.setattr(repositories, "run_git", run_git)
+    clone = Repository(f"https://{login}github.com/a/b.git", Services(tmp_path), "")
+    clone._git("fetch", "origin", fetches=True)
+    assert "remote.origin.url=https://github.com/a/b.git" in asked[0]
+    assert not [word for word in asked[0] if "p%40ss" in word or "p@ss" in word]
+    assert [environ["AUDIT_USER"], environ["AUDIT_PASSWORD"]] == (["user", "p@ss"] if login else ["", ""])
+    assert clone.clone == Repository("https://github.com/a/b.git", Services(tmp_path), "").clone
+
+
+@pytest.mark.parametrize(("mode", "is_file"), [
+    ("100644", True), ("100755", True), ("120000", False), ("160000", False), ("040000", False),
+])  # fmt: skip
+def test_links_and_submodules_of_a_commit_are_no_files(mode: str, is_file: bool) -> None:
+    assert repositories.TreeEntry(mode, ONE).is_regular is is_file
 
 
 def test_each_submodule_is_found_at_its_line() -> None:

@@ -236,6 +236,35 @@ def test_git_gets_a_password_in_its_environment_only(
     assert clone.clone == Repository("https://github.com/a/b.git", Services(tmp_path), "").clone
 
 
+@pytest.mark.parametrize(("address", "offline", "is_asked"), [
+    (METIS, False, True), (METIS, True, False), ("file:///a/b", True, True), ("file:///a/b", False, True),
+])  # fmt: skip
+def test_offline_only_repositories_of_this_machine_are_asked(
+    address: str, offline: bool, is_asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocols: list[str] = []
+
+    def run_git(*_: object, **environ: str) -> str:
+        protocols.append(environ.get("GIT_ALLOW_PROTOCOL", "none"))
+        return ""
+
+    monkeypatch.setattr(repositories, "run_git", run_git)
+    Repository(address, Services(tmp_path, offline=offline), "")._git("fetch", fetches=True)
+    assert (protocols != ["none"]) is is_asked
+
+
+@pytest.mark.parametrize(("address", "page"), [
+    ("https://github.com/a/b.git", "https://github.com/a/b/blob/{}/c.py"),
+    ("https://gitlab.example.org/a/b", "https://gitlab.example.org/a/b/-/blob/{}/c.py"),
+    ("https://example.org/a/b.git", ""), ("file:///a/b", ""),
+])  # fmt: skip
+def test_a_page_of_a_file_is_of_the_commit_that_has_it(address: str, page: str, tmp_path: Path) -> None:
+    clone = Repository(address, Services(tmp_path), "v1")
+    clone.__dict__["commit"] = ONE  # of its tag
+    assert clone.url("c.py") == page.format(ONE)
+    assert clone.url("c.py", 7, OTHER) == (page and f"{page.format(OTHER)}#L7")
+
+
 @pytest.mark.parametrize(("mode", "is_file"), [
     ("100644", True), ("100755", True), ("120000", False), ("160000", False), ("040000", False),
 ])  # fmt: skip
@@ -255,8 +284,9 @@ def test_submodules_of_a_submodule_are_listed_unless_git_leaves_it_out(
     """``update = none`` leaves it out; a submodule without an address is told."""
     git_world.without_settings(monkeypatch)
     inner = git_world.Repo(tmp_path / "inner.git")
+    inner.tag("inner-0", inner.commit(), annotated=True)
     inner.tag("inner-1", inner.commit())
-    commit = inner.make()[1]
+    commit = inner.make()[2]
     middle = git_world.Repo(tmp_path / "middle.git")
     entries = git_world.modules({"inner": "../inner.git", "lost": None})
     middle.commit(files={".gitmodules": entries}, gitlinks={"inner": commit, "lost": commit})

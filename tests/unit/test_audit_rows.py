@@ -336,10 +336,12 @@ def test_lists_are_compared_by_platform() -> None:
         ours("13.0", "7.5;9.0", platform="linux-64"),
         ours("13.0", "8.7;9.0;11.0", config="linux_aarch64_cuda130", platform="linux-aarch64"),
     )  # fmt: skip
-    assert ("recipe" in found.verdict.sentence, found.verdict.sentence.endswith(" 8.7 [linux-aarch64]")) == (
-        True,
-        True,
-    )
+    assert found.verdict.sentence == "only the recipe has 8.7 [linux-aarch64]"
+    found = only(
+        theirs("13.0", "9.0", "linux-64"), ours("13.0", "9.0", platform="linux-64"),
+        ours("13.0", "8.7", config="linux_aarch64_cuda130", platform="linux-aarch64"),
+    )  # fmt: skip
+    assert found.verdict.status is IN_STEP, "upstream has no list for the other platform"
 
 
 def test_rows_of_cuda_versions() -> None:
@@ -362,6 +364,10 @@ def test_rows_of_cuda_versions() -> None:
     assert (unread.verdict.status, "no tree" in unread.verdict.sentence) == (UNKNOWN, True)
     middle = audit(theirs("12.8", "9.0"), ours("13.0", "9.0")).archs[0]
     assert (middle.name, middle.verdict.status) == ("CUDA 12.8", IN_STEP)  # 12.9 is made here
+    rows = audit(*(theirs(cuda, "9.0") for cuda in ("13.10", "13.2", "12.10"))).archs
+    assert [(one.name, one.verdict.status) for one in rows] == [
+        ("CUDA 12.10", IN_STEP), ("CUDA 13.2", OLDER), ("CUDA 13.10", OLDER),
+    ]  # fmt: skip
 
 
 def test_a_decision_takes_the_place_of_a_to_do_in_this_repository_only() -> None:

@@ -6,9 +6,11 @@ import pytest
 from audit_samples import asks, audit, ci_has, has, pinned, row, target, vendors, wheel
 from msgspec import structs
 
+from pin_audit.cells import cells
 from pin_audit.facts import (
     AnyFact,
     CiPin,
+    Column,
     GlobalPin,
     Newest,
     RecipeArchs,
@@ -185,6 +187,32 @@ def test_a_to_do_names_the_line_of_the_requirement_that_it_concerns() -> None:
     fitting = asks("nccl", "2.29.*", configs=CUDA129)
     todo = row("nccl", fitting, elsewhere, wheel("nccl", ">=2.27")).verdict.todo
     assert todo == "require >=2.27 (recipe.yaml:7)"
+
+
+PAUSED = structs.replace(pinned("mkl_devel", "2027", migration="old"), paused=True)  # type: ignore[call-arg]
+MKL = asks("mkl-devel", "2026.*", configs=LINUX[:1])
+INFERRED = structs.replace(SLEEF, where=Where(inferred="as in 2.12.0"))
+IN_WHEEL = structs.replace(ci_has("eigen", "5.0"), where=Where(index="pip's", inferred="a header"))
+
+
+@pytest.mark.parametrize(("name", "facts", "column", "parts"), [
+    ("cudnn", [ci_has("cudnn", "8.9", "11.8"), ci_has("cudnn", "9.1", "13.0"), asks("libcudnn-dev", "9.*")],
+     Column.UPSTREAM, ["9.1 (CI, CUDA 13.0)"]),
+    ("sleef", [INFERRED], Column.UPSTREAM, ["3.8-12-gabc1234 (submodule, inferred)"]),
+    ("eigen", [IN_WHEEL], Column.UPSTREAM, ["5.0 (wheel)"]),
+    ("zlib", [asks("zlib", "1.*", sections=("run",)), asks("zlib", "*")], Column.RECIPE, ["1.*"]),
+    ("zlib", [asks("zlib", "1.*", configs=LINUX), asks("zlib", "*")], Column.RECIPE, ["1.* [linux]", "any"]),
+    ("libblas", [asks("libblas", "* *mkl")], Column.RECIPE, ["* *mkl"]),
+    ("mkl", [MKL, PAUSED, pinned("mkl_devel", "2023", "osx-64"), pinned("mkl_devel", "2024", "linux-64"),
+             pinned("mkl_devel", "2025", migration="mkl25")], Column.CONDA_FORGE,
+     ["2024 (pin)", "2025 (migration mkl25)"]),
+    ("pybind11", [*PYBIND, had("pybind11", "2.12")], Column.CONDA_FORGE, ["2.12 (newest in a copy of 2026-01-02)"]),
+    ("pybind11", [*PYBIND, has("pybind11", "2.12")], Column.CONDA_FORGE, ["2.12 (newest)"]),
+])  # fmt: skip
+def test_a_cell_has_each_value_with_its_source_and_its_configs(
+    name: str, facts: list[AnyFact], column: Column, parts: list[str]
+) -> None:
+    assert [f"{part.text} {part.remark}".strip() for part in cells(row(name, *facts))[column]] == parts
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ def test_a_source_that_was_not_read_is_the_snapshots() -> None:
     # of the channel, which changes, a gate needs a newer look
     assert is_stale(SourceOutcome(source="channel", facts=(held,), snapshot="2026-11-23"))
     assert not is_stale(SourceOutcome(source="recipe_pins", trouble="no recipe")), "no network is needed"
+    assert not is_stale(SourceOutcome(source="upstream_archs", trouble="not for it", applies=False))
 
 
 @pytest.mark.parametrize(("days", "told"), [

@@ -372,6 +372,24 @@ def test_a_wheel_for_something_else_is_refused_beside_an_environment(
     assert (code, reason in shown) == (14 if reason else 0, True), shown
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "code", "said"),
+    [
+        ("lib/python3.12/site-packages/torch/version.py", b"", 19, "version.py: cannot be read: no __version__"),
+        ("bin/python", AARCH64, 14, "built for x86_64, not for aarch64"),
+        ("lib/libtorch_cpu.so", GOOD, 0, "two PyTorches: Python loads 2.13.0 from"),
+    ],
+)
+def test_what_is_wrong_with_the_environment_beside_a_wheel_is_said(
+    file: str, content: bytes, code: int, said: str, verify: Verify, tmp_path: Path
+) -> None:
+    site = environment(tmp_path)
+    write(site / "torch/lib/libtorch_cpu.so", GOOD)
+    write(tmp_path / file, content)
+    found, shown = verify(wheel(tmp_path / "wheel", cpu(), "1.2.2+pt213cpu"), "--beside", tmp_path)
+    assert (found, said in shown) == (code, True), shown
+
+
 def test_a_venv_that_uses_its_bases_torch_says_that_none_was_seen(verify: Verify, tmp_path: Path) -> None:
     site = environment(tmp_path)
     (site / "torch/version.py").unlink()

@@ -184,7 +184,8 @@ def test_a_list_for_no_cuda_version_is_trouble(table: str, tmp_path: Path) -> No
     path = ".ci/manywheel/build_env_setup.py"
     outcome = archs({**NEW, path: f"TORCH_CUDA_ARCH_LIST_TABLE = {table}\n"}, tmp_path)
     ours = SourceOutcome(
-        source="recipe_archs", facts=(RecipeArchs(name="CUDA 13.0", archs=("9.0",), holds=Scope(cuda=("13.0",))),)
+        source="recipe_archs",
+        facts=(RecipeArchs(name="CUDA 13.0", archs=("9.0",), holds=Scope(cuda=("13.0",))),),
     )
     (row,) = tabulate(target(), [structs.replace(outcome, source="upstream_archs"), ours], names()).archs
     assert (row.name, row.verdict.status) == ("CUDA 13.0", Status.UNKNOWN)

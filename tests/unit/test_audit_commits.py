@@ -101,7 +101,9 @@ def test_a_commit_is_held_against_the_copy_from_its_own_repository() -> None:
         Submodule(name=f"{folder}/lib", value="v1", commit=commit, address=f"https://github.com/{owner}/lib")
         for folder, commit, owner in (("third_party", ONE, "owner"), ("external", OTHER, "fork"))
     )
-    found = [rows(copy, fork, pins(OTHER, one.address, "pyg-lib"))["lib"].verdict.status for one in (copy, fork)]
+    found = [
+        rows(copy, fork, pins(OTHER, one.address, "pyg-lib"))["lib"].verdict.status for one in (copy, fork)
+    ]
     assert found == [Status.CONFLICT, Status.IN_STEP]
 
 

@@ -205,7 +205,11 @@ def test_a_request_has_the_configs_of_its_target_and_local_files_of_one_version_
 ) -> None:
     configs = [
         SimpleNamespace(name=name, follows_conda_forge=follows)
-        for name, follows in (("linux_64_cpu", True), ("linux_64_cuda130", True), ("linux_64_cpu_wheel", False))
+        for name, follows in (
+            ("linux_64_cpu", True),
+            ("linux_64_cuda130", True),
+            ("linux_64_cpu_wheel", False),
+        )
     ]
     monkeypatch.setattr(command, "_load_configs", lambda *_, **__: configs)
     audited = target(configs=["linux_64_cuda130", "linux_64_cpu_wheel"])
@@ -227,7 +231,9 @@ def test_a_request_has_the_configs_of_its_target_and_local_files_of_one_version_
 
 def test_a_page_names_what_was_not_read_and_single_values_that_were_not_found() -> None:
     outcomes = [
-        SourceOutcome(source="channel", facts=(Newest(name="fmt", trouble="x"), has("zlib", "1")), trouble="no answer"),
+        SourceOutcome(
+            source="channel", facts=(Newest(name="fmt", trouble="x"), has("zlib", "1")), trouble="no answer"
+        ),
         SourceOutcome(source="ci_pins", facts=(CiPin(name="cudss", trouble="no such script"),)),
         SourceOutcome(source="pinning", facts=(pinned("zlib", "1"),)),
         SourceOutcome(source="recipe_archs", trouble="for pytorch only", applies=False),
@@ -308,7 +314,9 @@ def test_the_rows_that_need_a_decision_come_first_and_the_others_are_counted() -
     assert "1 conflict, 1 recipe older, 1 upstream unpinned, 1 in step." in made
     facts = (*MIXED, asks("boost", "*"), pinned("boost", "1"))
     findings = report(*facts).audits[0].findings()
-    assert [status for status, _ in findings] == [Status.CONFLICT, Status.OLDER, Status.MISSING], "the gravest first"
+    assert [status for status, _ in findings] == [Status.CONFLICT, Status.OLDER, Status.MISSING], (
+        "the gravest first"
+    )
     assert "2 rows with status 'in step' and 'upstream unpinned' not shown: add --all." in made
     assert "not shown" not in markdown(report(*MIXED))
 

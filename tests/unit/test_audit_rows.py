@@ -244,7 +244,12 @@ def test_cuda_of_a_wheel_is_a_version_or_a_major_number(runtimes: list[tuple[str
 ])  # fmt: skip
 def test_markers_hold_on_windows_as_python_evaluates_them(marker: str, status: Status) -> None:
     configs = ["win_arm64_cpu" if "ARM64" in marker else "win_64_cpu"]
-    found = row("colorama", wheel("colorama", ">=99", marker), asks("colorama", "<1", configs=configs), configs=configs)
+    found = row(
+        "colorama",
+        wheel("colorama", ">=99", marker),
+        asks("colorama", "<1", configs=configs),
+        configs=configs,
+    )
     assert found.verdict.status is status, found.verdict.sentence
 
 
@@ -276,11 +281,18 @@ def test_a_source_that_was_not_read_is_not_one_without_the_row(
     assert row(name, fact).verdict.status is status
     unread = row(name, fact, troubles={source: "no answer"}).verdict
     assert (unread.status, words in unread.sentence) == (UNKNOWN, True), unread.sentence
-    unused = row("ittapi", vendors("third_party/ittapi", "v3.2"), troubles={"recipe_pins": "no answer"}).verdict
+    unused = row(
+        "ittapi", vendors("third_party/ittapi", "v3.2"), troubles={"recipe_pins": "no answer"}
+    ).verdict
     assert unused.status is IN_STEP, "no recipe compiles it"
     others = {"pinning": "no answer", "channel": "no answer", "recipe_archs": "no answer"}
     assert row(name, fact, troubles=others).verdict.status is status, "these say nothing about the row"
-    partly = row("sleef", asks("sleef", ">=3"), vendors("third_party/fmt", "v1"), troubles={"submodules": "x.git: gone"})
+    partly = row(
+        "sleef",
+        asks("sleef", ">=3"),
+        vendors("third_party/fmt", "v1"),
+        troubles={"submodules": "x.git: gone"},
+    )
     assert partly.verdict.status is UNPINNED, "the source was read, though not all of it"
     for section, elsewhere in (("host", "wheel_metadata"), ("run", "ci_pins")):
         required = asks("cmake", "*", sections=(section,))

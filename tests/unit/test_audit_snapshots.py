@@ -85,7 +85,9 @@ def test_only_what_was_not_read_is_the_snapshots_with_what_lies_below_it() -> No
 
 def test_writing_keeps_what_could_not_be_read_this_time(tmp_path: Path) -> None:
     save(snapshot(submodule("a", "v1"), submodule("b", "v1")), tmp_path)
-    save(snapshot(submodule("a", "v2"), *(submodule(name, trouble="gone") for name in ("b", "new"))), tmp_path)
+    save(
+        snapshot(submodule("a", "v2"), *(submodule(name, trouble="gone") for name in ("b", "new"))), tmp_path
+    )
     save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=(outcome(trouble="no"),)), tmp_path)
     save(Snapshot(package="pytorch", version="2.13.0", made=DAY, sources=()), tmp_path)
     again = load("pytorch", "2.13.0", tmp_path)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,12 +19,15 @@ from small_files import write
 
 from command_line.run_command import Invocation
 from groundwork.network.client import Answer
+from megabuild.configs.overrides import TARBALLS
 from pin_audit import bump_command, bump_hashes
+from pin_audit.audit_options import AuditOptions
 from pin_audit.bump import Bump, collect
 from pin_audit.bump_context import BumpContext, Change, Release
 from pin_audit.bump_hashes import Digest, find_sha256
 from pin_audit.facts import (
     AnyFact,
+    CiPin,
     Newest,
     Requirement,
     Scope,
@@ -30,8 +35,10 @@ from pin_audit.facts import (
     Submodule,
     TagCommit,
     UpstreamArchs,
+    Where,
 )
 from pin_audit.recipe_lines import Line
+from pin_audit.targets import packages
 
 #: A foreign recipe in both formats.
 META = """\
@@ -172,7 +179,8 @@ def test_a_foreign_recipe(name: str, text: str, changes: Callable[..., Any], tmp
 @pytest.mark.parametrize(
     "words",
     [["2.13.0"], ["2.14.1", "--release", "2.14.1"], ["2.14.1", "--fail-on", "conflict"],
-     ["2.14.1", "--package", "pytorch", "--package", "pytorch_scatter"]],
+     ["2.14.1", "--package", "pytorch", "--package", "pytorch_scatter"], ["2.14.1", "--package", "all"],
+     ["2.14.1", "--snapshot"], ["2.14.1", "--upstream", "https://github.com/a/b", "--ref", "v1"]],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(words: list[str], audit: Callable[..., Result]) -> None:
     assert audit("--bump", *words).exit_code == 2
@@ -188,14 +196,23 @@ def lines(text: str) -> list[Line]:
 
 
 def changed(
-    old: Release, new: Release, folder: Path, recipe: str | None = None, *matrix: Line
+    old: Release, new: Release, folder: Path, recipe: str | None = None, *matrix: Line, key: str = ""
 ) -> list[Change]:
     """Return the changes of a recipe, `RECIPE` unless given."""
     context = BumpContext(
         root=folder, request=request(services(folder)), old=old, new=new,
-        recipe=tuple(lines(recipe or RECIPE)), matrix=matrix,
+        recipe=tuple(lines(recipe or RECIPE)), matrix=matrix, key=key,
     )  # fmt: skip
     return [*collect(context).changes]
+
+
+def values(key: str, *values: tuple[str, str]) -> list[Line]:
+    """Return the lines of a key of conda_build_config.yaml, each with its value and the provider of its selector."""
+    found = []
+    for number, (value, provider) in enumerate(values, 1):
+        selector = f'provider == "{provider}"' if provider else ""
+        found.append(Line("conda_build_config.yaml", number, value, key, value, selector))
+    return found
 
 
 RECIPE = """\
@@ -236,10 +253,111 @@ def test_a_requirement_is_certain_in_run_only_and_outside_branches(
 
 
 def test_a_package_that_only_one_wheel_requires(tmp_path: Path) -> None:
+    extra = Requirement(name="opt-einsum", value="*", holds=Scope(marker="extra == 'opt-einsum'"))
     old = released("2.12.0", nvidia_cublas="==13.1", sympy="*", six="*")
-    new = released("2.13.0", numpy="*", six="*")
+    new = released("2.13.0", numpy="*", six="*", nvidia_cublas="==13.2")
+    new = replace(new, outcomes=(*new.outcomes, SourceOutcome(facts=(extra,))))
     found = {row.topic: row.line for row in changed(old, new, tmp_path) if row.kind == "for a person"}
     assert found == {"numpy": None, "sympy": 9}
+    unread = Release(version="2.14.0", outcomes=())
+    assert not changed(unread, new, tmp_path), "a wheel that was not read requires nothing"
+    assert not changed(old, unread, tmp_path)
+
+
+def test_rows_of_debian_do_not_change_and_those_of_wheels_are_for_a_person(tmp_path: Path) -> None:
+    matrix = values("torch_version", ("2.13.0", ""), ("2.13.0", "debian"), ("2.13.0", "wheel"))
+    old, new = (Release(version=version, outcomes=()) for version in ("2.13.0", "2.14.0"))
+    rows = changed(old, new, tmp_path, None, *matrix, key="torch_version")
+    found = [(row.line, row.kind.value) for row in rows if row.topic == "version"]
+    assert found == [(1, "certain"), (3, "for a person")]
+
+
+@pytest.mark.parametrize(
+    ("needed", "leaves"),
+    [(">=3.12", []), (">=3.13", ["3.12.*"]), (">=3.14", ["3.12.*", "3.13.*", "3.13.* *_cp313t"])],
+)
+def test_pythons_that_the_new_wheel_excludes_leave_the_matrix(
+    needed: str, leaves: list[str], tmp_path: Path
+) -> None:
+    matrix = values("python", ("3.11.*", "debian"), ("3.12.*", ""), ("3.13.*", ""), ("3.13.* *_cp313t", ""))
+    rows = changed(released("1"), released("2", python=needed), tmp_path, None, *matrix)
+    assert [row.old for row in rows if row.topic == "python"] == leaves
+
+
+def test_a_python_is_new_if_neither_the_matrix_nor_the_old_wheels_have_it(tmp_path: Path) -> None:
+    old, new = (
+        Release(version="x", outcomes=(SourceOutcome(facts=(
+            CiPin(name="python", value=pythons, where=Where(index="pip's")), CiPin(name="python", value="3.9"))),))
+        for pythons in ("3.12, 3.13", "3.12, 3.13, 3.14, 3.14t")
+    )  # fmt: skip
+    rows = changed(old, new, tmp_path, None, *values("python", ("3.12.*", ""), ("3.14.*", "")))
+    assert [(row.line, row.new) for row in rows if row.topic == "python"] == [(2, "3.14t")]
+
+
+@pytest.mark.parametrize(("key", "commands"), [
+    ("", {".ci_support": "conda-smithy rerender"}),
+    ("torch_version", {
+        ".ci_support": "python scripts/megabuild configs --write",
+        "docs/dependencies.md": "python scripts/megabuild audit --write docs/dependencies.md",
+    }),
+])  # fmt: skip
+def test_generated_files_have_the_command_of_their_repository(
+    key: str, commands: dict[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path / ".ci_support/linux_64_cpu.yaml", "")
+    write(tmp_path / "docs/dependencies.md", "")
+    rows = changed(released("1"), released("2"), tmp_path, None, key=key)
+    assert {row.file: row.note for row in rows if row.topic == "generated"} == commands
+
+
+def test_only_patches_of_conda_forge_s_builds_are_to_be_checked(tmp_path: Path) -> None:
+    names = ("0001-a.patch", "debian/0002-b.patch", "wheel/0003-c.patch", "0004-d.patch")
+    recipe = "patches:\n" + "".join(f"  - patches/{name}\n" for name in names)
+    rows = changed(released("1"), released("2"), tmp_path, recipe)
+    assert [(row.line, row.old, row.note) for row in rows if row.topic == "patches"] == [
+        (2, "2 patches", "check that they apply: 0001-a.patch, 0004-d.patch"),
+    ]  # fmt: skip
+
+
+def test_unread_sources_of_both_versions_are_named(tmp_path: Path) -> None:
+    gone, other = (
+        SourceOutcome(source="c", trouble="gone"),
+        SourceOutcome(source="d", trouble="x", applies=False),
+    )
+    old = Release(
+        version="1", outcomes=(SourceOutcome(source="a", trouble="no answer"), SourceOutcome(source="b"))
+    )
+    new = Release(version="2", outcomes=(gone, other))
+    context = BumpContext(root=tmp_path, request=request(services(tmp_path)), old=old, new=new, recipe=())
+    assert collect(context).unread == ("a of 1: no answer", "c of 2: gone")
+
+
+def test_local_files_are_the_new_version_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = write(tmp_path / "recipe/recipe.yaml", V1)
+
+    def ask(_: object, version: str | None, *, local: bool = True) -> SimpleNamespace:
+        target = SimpleNamespace(package="pytorch", version=version or "2.13.0", recipe=recipe)
+        return SimpleNamespace(target=target, local=local)
+
+    class Asked(Exception):
+        pass
+
+    def read(requests: Sequence[SimpleNamespace]) -> None:
+        raise Asked([(one.target.version, one.local) for one in requests])
+
+    monkeypatch.setattr(bump_command, "Session", lambda *_, **__: SimpleNamespace(request=ask))
+    monkeypatch.setattr(bump_command, "read_releases", read)
+    with pytest.raises(Asked) as asked:
+        bump_command._collect(AuditOptions(bump="2.14.1"), tmp_path, print)
+    assert asked.value.args[0] == [("2.13.0", False), ("2.14.1", True)]
+
+
+def test_the_recipe_of_official_wheels_changes_with_pytorch_only(tmp_path: Path) -> None:
+    recipe = write(tmp_path / "recipe/wheel/recipe.yaml", "")
+    found = [
+        bump_command._wheel_recipe(package, tmp_path, own) for own in (True, False) for package in packages()
+    ]
+    assert found == [recipe, *[None] * (len(found) - 1)]
 
 
 @pytest.mark.parametrize(
@@ -277,6 +395,17 @@ def test_a_sha256_is_looked_up_if_one_of_the_addresses_has_the_version(
     assert [(row.old, row.new) for row in rows if row.topic == "sha256"] == [("a" * 64, "b" * 64)]
     ((first, *others),) = asked
     assert (first, len(others)) == ("https://a.example/x-1.3.tar.gz", len(addresses) - 1)
+
+
+def test_a_sha256_is_of_the_addresses_above_it_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(
+        bump_hashes, "find_sha256", lambda urls, _: asked.append(urls) or Digest(source="none")
+    )
+    urls = ["https://a.example/x-1.2.tar.gz", "https://a.example/y-1.2.tar.gz"]
+    recipe = f"source:\n  - url: {urls[0]}\n    md5: 12\n  - url: {urls[1]}\n    sha256: {'a' * 64}\n"
+    changed(Release(version="1.2", outcomes=()), Release(version="1.3", outcomes=()), tmp_path, recipe)
+    assert asked == [["https://a.example/y-1.3.tar.gz"]]
 
 
 def test_sources_that_were_not_read_are_listed_below_the_changes() -> None:
@@ -380,3 +509,14 @@ def test_a_sha256_comes_from_the_page_that_publishes_the_archive(
         urls = ["https://index.example/packages/source/t/thing/thing-1.2.tar.gz"]
         assert find_sha256(urls, asked).sha256 == other
         assert find_sha256(["https://example.org/thing-1.2.tar.gz"], asked).sha256 == ""
+
+
+def test_known_tarballs_are_pytorch_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = next(iter(TARBALLS))
+    asked = request(services(tmp_path), version=version)
+    monkeypatch.setattr(asked.services.client, "get", lambda url: Answer(url=url, body=b'{"assets": []}'))
+    found = {}
+    for owner in ("pytorch", "fork"):
+        url = f"https://github.com/{owner}/pytorch/releases/download/v{version}/pytorch-v{version}.tar.gz"
+        found[owner] = find_sha256([url], asked).sha256
+    assert found == {"pytorch": TARBALLS[version].sha256, "fork": ""}

@@ -375,7 +375,12 @@ def test_a_wheel_for_something_else_is_refused_beside_an_environment(
 @pytest.mark.parametrize(
     ("file", "content", "code", "said"),
     [
-        ("lib/python3.12/site-packages/torch/version.py", b"", 19, "version.py: cannot be read: no __version__"),
+        (
+            "lib/python3.12/site-packages/torch/version.py",
+            b"",
+            19,
+            "version.py: cannot be read: no __version__",
+        ),
         ("bin/python", AARCH64, 14, "built for x86_64, not for aarch64"),
         ("lib/libtorch_cpu.so", GOOD, 0, "two PyTorches: Python loads 2.13.0 from"),
     ],

@@ -254,6 +254,7 @@ def test_a_module_that_nothing_is_known_of_is_unknown(
     assert verify(make_wheel(tmp_path / "cuda", name, {"other/_c.so": library}), *question)[0] == answer
     named = make_wheel(tmp_path, "other-1.0+pt213cu126-cp312-cp312-linux_x86_64.whl", {"other/_c.so": GOOD})
     assert verify(named, "--accelerator", "cuda130")[0] == 14
+    assert verify(named, "--accelerator", "cuda130", "--arch-list", "9.0")[0] == 14, "wrong, not unknown"
 
 
 # ---- torch's stable ABI ---------------------------------------------------------------------------------------------

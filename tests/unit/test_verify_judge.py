@@ -13,7 +13,9 @@ from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
 from cuda_code.judge import Wanted, judge, judge_archs
 from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts, NamedPython
-from gpu_tools.verify import judge_fit, judge_library
+from gpu_tools.verify import check, judge_fit, judge_library
+from gpu_tools.verify.build_target import BuildTarget
+from gpu_tools.verify.expectation import Expectation, ModuleContext
 
 PLAIN = LibraryFacts(
     path="", needed=("libc10.so",), units=(), cuda_runtime=None, says_not_compiled=False,
@@ -175,3 +177,51 @@ def test_only_libraries_of_torch_that_must_have_kernels_are_faulty_without_them(
     assert judgement.ok is ok, judgement.reason
     assert note in (judgement.note or "")
     assert bool(note) == bool(judgement.note)
+
+
+INSTALLED = Expectation(
+    accelerator="cuda130", archs=("9.0",), exact_archs=False, python="3.12", torch_version="2.13"
+)
+
+
+@pytest.mark.parametrize(("asked", "installed", "target", "wanted"), [
+    ({}, INSTALLED, {}, Wanted(cuda=True, cuda_major=13, archs=("9.0",), exact=False, required=False, python="3.12")),
+    ({"accelerator": "cpu"}, INSTALLED, {}, Wanted(cuda=False, exact=False, required=False, python="3.12")),
+    # architectures mean CUDA, with machine code for each
+    ({"archs": ("12.0",)}, INSTALLED, {},
+     Wanted(cuda=True, cuda_major=13, archs=("12.0",), exact=True, required=True, python="3.12")),
+    ({}, INSTALLED, {"cuda": "12.6", "python": "3.13"},
+     Wanted(cuda=True, cuda_major=13, archs=("9.0",), exact=False, required=False, python="3.12")),
+    # metadata count for what is neither asked nor installed
+    ({}, Expectation(), {"cuda": "12.6", "python": "3.13"},
+     Wanted(cuda=True, cuda_major=12, exact=True, required=False, python="3.13")),
+    ({}, Expectation(), {"cuda": "cpu"}, Wanted(cuda=False, exact=True, required=False)),
+    ({}, Expectation(python="3.12"), {"python": "abi3"}, Wanted(cuda=None, exact=True, required=False)),
+])  # fmt: skip
+def test_the_request_counts_more_than_the_installed_torch_and_that_more_than_metadata(
+    asked: dict[str, Any], installed: Expectation, target: dict[str, str], wanted: Wanted
+) -> None:
+    request = Expectation(**asked)
+    module = ModuleContext(
+        name="x", names=frozenset(), asked=request, expected=request.filled(installed), torch=None,
+        target=BuildTarget(source="", **target),  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert module.wanted == wanted
+
+
+@pytest.mark.parametrize(("name", "has_own"), [("torch", False), ("torch_scatter", False), ("thing", True)])
+def test_device_code_of_torch_and_its_extensions_says_nothing_of_other_modules(
+    name: str, has_own: bool
+) -> None:
+    contents = {name: check._Contents(facts={"a.so": BASIS}, faults={})}
+    assert check._has_own_code(contents) is has_own
+
+
+@pytest.mark.parametrize(
+    ("facts", "known", "shown"),
+    [(OF_311, "3.12", "3.11"), (OF_311, "abi3", "abi3"), (BASIS, "3.12", "3.12"), (OF_311, None, "3.11")],
+)
+def test_the_python_of_a_library_is_shown_unless_metadata_name_the_stable_abi(
+    facts: LibraryFacts, known: str | None, shown: str
+) -> None:
+    assert check._find_python(facts, known) == shown

@@ -93,6 +93,7 @@ def test_the_c_interface_of_torch_is_told_from_its_cpp(more: str, is_torchs: boo
         (["pytorch * cuda*", "libtorch >=2.13.0,<2.14.0a0"], ("2.13", False, "13.0", None)),
         (["pytorch * cuda*", "pytorch >=2.13.0", "libtorch >=2.13.0"], ("2.13.0", True, "13.0", None)),
         (["pytorch >=2.9,<3"], ("2.9", True, "13.0", None)),
+        (["pytorch >=2.9,<3.10"], ("2.9", True, "13.0", None)),
         (["pytorch * cuda*"], (None, False, "13.0", None)),
         (["pytorch <2.14"], (None, False, "13.0", None)),
     ],

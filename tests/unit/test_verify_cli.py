@@ -22,6 +22,7 @@ from gpu_tools.verify import gpu, gpu_probe
 from gpu_tools.verify.check import LibraryVerdict, Verdict
 from gpu_tools.verify.inspected_environment import find_python
 from gpu_tools.verify.verify_report import gpu_lines, gpu_result, shorten_code
+from groundwork.errors import UnknownError
 from megabuild.engine import archive
 from megabuild.store import published
 
@@ -163,6 +164,13 @@ def test_what_is_wrong_with_driver_and_torch_is_said(answer: dict[str, Any], fau
     assert not report["ok"]
 
 
+def test_without_a_driver_a_torch_for_the_cpu_is_no_fault() -> None:
+    answer = on_h200(driver={"error": "no NVIDIA driver"}, torch_cuda=None, devices=[], operations=[])
+    report = gpu.compare_with_gpus(Path("env"), answer)
+    assert (report["ok"], report["faults"], report["no_gpu"]) == (False, [], "no NVIDIA driver")
+    assert gpu_result(report).exit_code == UnknownError.exit_code
+
+
 @pytest.mark.skipif(bool(gpu_probe.driver().get("count")), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so_with_a_code_of_its_own(tmp_path: Path, invocation: Invocation) -> None:
     folder = tmp_path / "env"
@@ -181,18 +189,31 @@ def test_without_a_gpu_it_says_so_with_a_code_of_its_own(tmp_path: Path, invocat
     assert (answer["ok"], answer["devices"], answer["operations"]) == (False, [], [])
 
 
+@pytest.mark.parametrize("torch", ["3.11", "3.12", "3.13", None])
+def test_of_several_pythons_the_one_with_torch_is_examined(torch: str | None, tmp_path: Path) -> None:
+    for python in ("3.11", "3.12", "3.13"):
+        site = tmp_path / f"lib/python{python}/site-packages"
+        (site / "torch" if python == torch else site).mkdir(parents=True)
+    assert find_python(tmp_path).python == (torch or "3.11")
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [
         ("echo broken >&2; exit 3", "exit code 3: broken"),
         (
-            f"echo '{gpu_probe.STEP}importing torch'; kill -BUS $$",
+            f"for step in driver 'importing torch'; do echo \"{gpu_probe.STEP}$step\"; done; kill -BUS $$",
             "by signal 7 (SIGBUS) while importing torch",
         ),
     ],
 )
-def test_an_environment_whose_python_breaks_is_reported(script: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["python", "python3.12"])
+def test_an_environment_whose_python_breaks_is_reported(
+    name: str, script: str, said: str, tmp_path: Path
+) -> None:
+    """The Python whose site-packages has torch runs; ``python`` may be another one."""
     (tmp_path / "lib/python3.12/site-packages").mkdir(parents=True)
-    program(tmp_path / "bin/python", script)
+    program(tmp_path / "bin/python", "exit 5")
+    program(tmp_path / "bin" / name, script)
     (fault,) = gpu.examine(tmp_path)["faults"]
     assert fault.endswith(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -173,6 +174,7 @@ def test_condas_records_say_owner_and_dependencies(tmp_path: Path) -> None:
     library = named(sizes, "libtorch")
     assert "lib/libtorch.so" in library.files
     assert library.required_by == ("pytorch",)
+    assert f"{SITE}/torch/__init__.py" in named(sizes, "pytorch").files
     assert "torch" not in {package.name for package in sizes.packages}
 
 
@@ -215,6 +217,65 @@ def test_what_is_not_counted_is_remarked(venv: Path) -> None:
     assert sizes.installed - named(sizes, "linked").installed == before
     kept, linked = sizes.remarks
     assert (BACKUP in kept, " 2 links" in linked) == (True, True)
+
+
+@pytest.mark.parametrize(("target", "is_outside"), [("env-of-another", True), ("env/lib", False)])
+def test_links_and_site_packages_that_lead_out_of_an_environment(
+    target: str, is_outside: bool, tmp_path: Path
+) -> None:
+    env = tmp_path / "env"
+    install(env, "linked", {"linked/a.py": b""}, more=["linked/b.py"])
+    write(tmp_path / target / "b.py", b"")
+    (env / SITE / "linked/b.py").symlink_to(tmp_path / target / "b.py")
+    whole = env / "lib/python3.9/site-packages"
+    whole.parent.mkdir()
+    whole.symlink_to(tmp_path / target)
+    found = scan(env, name="env").outside
+    expected = {
+        f"{SITE}/linked/b.py": str(tmp_path / target / "b.py"),
+        "lib/python3.9/site-packages": str(tmp_path / target),
+    }
+    assert found == (expected if is_outside else {})
+
+
+def test_a_mounted_folder_is_no_part_of_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("own/a", "mounted/b", "own/mounted/c"):
+        write(tmp_path / name, "x")
+    lstat = os.lstat
+
+    def lstat_of_two_disks(path: str) -> os.stat_result:
+        status = list(lstat(path))
+        status[2] += "/mounted" in path
+        return os.stat_result(status)
+
+    monkeypatch.setattr(contents.os, "lstat", lstat_of_two_disks)
+    assert [*scan(tmp_path, name="").every] == ["own/a"]
+
+
+def test_a_folder_that_cannot_be_read_is_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "closed/a", "x")
+    write(tmp_path / "b", "x")
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("/closed"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    remarks: list[str] = []
+    assert [*scan(tmp_path, name="", remarks=remarks).every] == ["b"]
+    (remark,) = remarks
+    assert "Permission denied" in remark
+    assert str(tmp_path / "closed") in remark
+
+
+def test_a_noarch_package_has_its_metadata_in_its_own_site_packages(tmp_path: Path) -> None:
+    write(tmp_path / "site-packages/demo-1.0.dist-info/RECORD", "demo.py,,\n")
+    write(tmp_path / "site-packages/demo.py", "")
+    assert scan(tmp_path, name="").owners["site-packages/demo.py"] == "demo"
 
 
 @pytest.mark.parametrize("is_base", [True, False])

@@ -9,6 +9,8 @@ import pytest
 from sizes_files import GPU_CODE, elf
 
 from gpu_tools.sizes.inside import classify_path, read_parts
+from gpu_tools.sizes.tree import NO_PACKAGE, ContentPart, Kind, Package, Sizes, find_requirers
+from gpu_tools.subject_kind import SubjectKind
 
 
 def parts(folder: Path, data: bytes, name: str = "lib/x.so") -> dict[str, int]:
@@ -85,6 +87,10 @@ def test_a_damaged_library_is_not_attributed(tmp_path: Path, data: bytes) -> Non
         *[(f"torch/csrc/x{suffix}", "headers") for suffix in (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl")],
         ("torch/share/Torch.cmake", "headers"),
         ("pkg/tests/test_x.py", "tests"),
+        # a file that slimming removes in any folder, and metadata in any
+        ("pkg/tests/__pycache__/test_x.cpython-312.pyc", "byte code"),
+        ("pkg/include/x.a", "static libraries"),
+        ("tests/pkg-1.0.dist-info/METADATA", "package metadata"),
         ("torch/testing/__init__.py", "Python"),  # part of torch, used by users' tests
         ("torch-2.0.dist-info/RECORD", "package metadata"),
         ("nvidia/nvshmem/lib/x.bc", "LTO-IR"),
@@ -97,3 +103,28 @@ def test_a_damaged_library_is_not_attributed(tmp_path: Path, data: bytes) -> Non
 )
 def test_names_tell_what_needs_no_look(path: str, kind: str) -> None:
     assert classify_path(path) == kind
+
+
+@pytest.mark.parametrize(("python", "required"), [("3.10", {"old", "late"}), ("3.12", {"new"})])
+def test_requirements_are_those_of_the_python_that_is_asked_for(python: str, required: set[str]) -> None:
+    requires = {
+        "root": ["old; python_version < '3.11'", "new; python_full_version >= '3.12.5'", "not !! one"],
+        "old": ["late", "optional; extra == 'x'"],
+        "new": [],
+    }
+    assert find_requirers(["root"], requires, python).keys() == required
+
+
+@pytest.mark.parametrize(("downloads", "total"), [([None, None], None), ([None, 7], 7), ([5, 7], 12)])
+def test_unknown_downloads_are_not_counted_as_nothing(downloads: list[int | None], total: int | None) -> None:
+    packages = tuple(Package(name=str(octets), files={}, download=octets) for octets in downloads)
+    assert Sizes(subject="x", kind=SubjectKind.ENVIRONMENT, packages=packages).download == total
+
+
+def test_files_of_no_package_and_unknown_content_are_not_attributed() -> None:
+    known, unknown = {ContentPart(Kind.PYTHON): 10}, {ContentPart(Kind.UNKNOWN): 3}
+    packages = (
+        Package(name="x", files={"a": known, "b": unknown}),
+        Package(name=NO_PACKAGE, files={"c": known, "d": unknown}),
+    )
+    assert Sizes(subject="x", kind=SubjectKind.ENVIRONMENT, packages=packages).unattributed == 16

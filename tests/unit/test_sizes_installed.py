@@ -56,12 +56,21 @@ def venv(tmp_path: Path) -> Path:
 def test_of_two_versions_the_one_with_its_files_counts(tmp_path: Path) -> None:
     install(tmp_path, "demo", {"demo/a.bin": b"a" * 90, "demo/old.bin": b"o"}, version="1.0")
     install(tmp_path, "demo", {"demo/a.bin": b"a" * 90, "demo/new.bin": b"n"}, version="2.0")
+    assert named(measure(tmp_path), "demo").version == "2.0", "the newest of those with all files"
     (tmp_path / SITE / "demo/old.bin").unlink()
     sizes = measure(tmp_path)
     assert named(sizes, "demo").version == "2.0"
     assert "demo: metadata of 1.0 was left behind; counted as 2.0" in sizes.remarks
     (tmp_path / SITE / "demo/new.bin").rename(tmp_path / SITE / "demo/old.bin")
     assert named(measure(tmp_path), "demo").version == "1.0"
+
+
+def test_a_version_that_pip_has_put_over_conda_s_counts(tmp_path: Path) -> None:
+    install(tmp_path, "demo", {"demo/a.bin": b"a" * 90}, version="2.0")
+    record = {"name": "demo", "version": "3.0", "files": [f"{SITE}/demo/a.bin"], "depends": []}
+    write(tmp_path / "conda-meta/demo-3.0-h0.json", json.dumps(record))
+    sizes = measure(tmp_path)
+    assert (named(sizes, "demo").version, named(sizes, "demo").installed) == ("2.0", truth(tmp_path))
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +20,7 @@ from gpu_tools.sizes.uninstalled import parse_requirements
 from groundwork.errors import ProviderError, UsageError
 from groundwork.network import resolver
 from groundwork.network.client import NO_PARTS, NetworkError
-from groundwork.network.index import Configured
+from groundwork.network.index import Configured, File
 from groundwork.network.wheel_contents import BROKEN
 
 TAG = "cp312-cp312-manylinux_2_28_x86_64"
@@ -90,6 +90,23 @@ def test_a_server_without_ranges_is_said_and_nothing_is_downloaded(
 def test_a_requirement_with_an_address_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match="not addresses"):
         parse_requirements(["jax", f"six @ {address}"])
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.14"])
+def test_wheels_are_chosen_for_the_python_that_is_asked_for(
+    python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen: list[tuple[Sequence[str], str]] = []
+
+    def resolve(requirements: Sequence[str], target: resolver.Target, *_: object, **__: object) -> list[File]:
+        chosen.append((requirements, target.version))
+        return []
+
+    monkeypatch.setattr(uninstalled, "configured", Configured)
+    monkeypatch.setattr(resolver, "resolve", resolve)
+    sizes = uninstalled.measure_requirements(["a", "b"], python, print)
+    assert chosen == [(["a"], python), (["b"], python), (["a", "b"], python)]
+    assert [measured.subject for measured in sizes] == ["a", "b", "all together"]
 
 
 def test_a_broken_wheel_of_an_index_is_named(index: Path, invocation: Invocation) -> None:

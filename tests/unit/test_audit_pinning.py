@@ -6,6 +6,8 @@ import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_channel import add, index
@@ -228,3 +230,26 @@ def test_a_channel_without_the_pins_is_told(tmp_path: Path, monkeypatch: pytest.
     outcome = ask(services(tmp_path))
     assert outcome.facts == ()
     assert "has no conda-forge-pinning" in outcome.trouble
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("a-b", "a_b"), ("ruamel.yaml", "ruamel_yaml"), ("Jinja2", "jinja2")]
+)
+def test_pins_of_a_package_have_its_name_with_underscores(name: str, key: str) -> None:
+    asked = SimpleNamespace(names=(name,), configs=[SimpleNamespace(variant={"blas_impl": ("mkl",)})])
+    assert pinning_source._wanted_keys(cast(Any, asked)) == {key, "blas_impl"}
+
+
+def test_of_several_files_with_pins_the_outermost_counts() -> None:
+    members = {f"{folder}conda_build_config.yaml": folder.encode() for folder in ("a/b/", "a/", "z/y/")}
+    members["a/migrations/m.yaml"] = b"m"
+    found = pinning_source._classified(members, "x")
+    assert (found.config, found.migrations) == ("a/", {"m.yaml": "m"})
+
+
+@pytest.mark.parametrize(("commit", "url"), [("c" * 40, "/blob/" + "c" * 40), ("", "/blob/main")])
+def test_only_the_page_of_a_commit_has_the_line_of_a_pin(commit: str, url: str) -> None:
+    where = pinning_source._Files(config="", migrations={}, commit=commit).place("conda_build_config.yaml")
+    (fact,) = pinning_source._facts("zlib:\n  - 1\n", ["linux-64"], where, set())
+    page = f"{pinning_source._REPOSITORY}{url}/recipe/conda_build_config.yaml"
+    assert (fact.where.url, fact.where.line) == (f"{page}#L1" if commit else page, 1)

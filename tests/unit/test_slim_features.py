@@ -20,10 +20,11 @@ from slim_world import SITE, install, library, tree, venv
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
 from gpu_tools.sizes.inside import classify_path
-from gpu_tools.slim import features, users
+from gpu_tools.slim import features, find_files, steps, users
 from gpu_tools.slim.find_files import Survey, find_other_assembler, find_torch_headers
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.subject_kind import SubjectKind
 from groundwork.errors import IntegrityError, UsageError
 
 HEADER = {"nvidia/cu13/include/cuda_fp16.h": "//\n" * 99}
@@ -108,6 +109,39 @@ def test_an_assembler_stays_as_long_as_one_gpu_needs_it(
     assert [os.path.basename(path) for path in find_other_assembler(survey)] == goes
 
 
+@pytest.mark.parametrize("name", ["ptxas", "ptxas-blackwell"])
+@pytest.mark.parametrize("gpu", ["sm_90", "sm_120"])
+def test_the_only_assembler_of_a_triton_stays(gpu: str, name: str) -> None:
+    path = f"triton/backends/nvidia/bin/{name}"
+    contents = SimpleNamespace(owners={path: "triton", "triton/__init__.py": "triton"})
+    assert not [*find_other_assembler(Survey(contents=cast(Any, contents), gpus=(gpu,)))]
+
+
+@pytest.mark.parametrize(
+    ("kind", "goes"),
+    [(SubjectKind.ENVIRONMENT, ["a.so"]), (SubjectKind.WHEEL, []), (SubjectKind.CONDA_PACKAGE, [])],
+)
+def test_a_library_of_a_package_may_have_users_in_other_packages(
+    kind: SubjectKind, goes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(find_files, "find_unused_libraries", lambda _: {"a.so": False})
+    survey = Survey(contents=cast(Any, SimpleNamespace(kind=kind)), gpus=())
+    assert [*find_files.find_unused(survey)] == goes
+
+
+def test_byte_code_goes_with_its_source() -> None:
+    paths = ("a/tests/test_x.py", "a/tests/__pycache__/test_x.cpython-312.pyc", "a/x.py")
+    survey = Survey(contents=cast(Any, SimpleNamespace(owners=dict.fromkeys(paths, "a"))), gpus=())
+    assert [*find_files.by_path(r".*/test_\w+\.py")(survey)] == [*paths[:2]]
+
+
+@pytest.mark.parametrize("text", ["12.0+PTX", "9.0a", "10.0f", "8.6;9.0a"])
+def test_code_for_some_gpus_is_no_gpu(text: str) -> None:
+    assert steps.parse_gpus(["8.6;sm_90", "120"]) == ("sm_86", "sm_90", "sm_120")
+    with pytest.raises(UsageError, match="not a GPU"):
+        steps.parse_gpus([text])
+
+
 def test_tests_documents_and_byte_code_go_and_come_back(tmp_path: Path, invocation: Invocation) -> None:
     """Other modules of a tests folder, licences and byte code without its source stay."""
     env, share = venv(tmp_path / "env"), "../../../share"
@@ -169,6 +203,7 @@ KERNEL = "import torch\nimport triton\nimport triton.language as tl\n"
         (["triton>=3.3; extra == 'cuda'"], "", "triton", True),  # fla-core
         ([], KERNEL, "triton", True),
         ([], "import torch, triton\n", "triton", True),
+        ([], "import triton\n\n\ndef f():\n    import triton\n", "triton", True),
         ([], "try:\n    import triton\nexcept ImportError:\n    triton = None\n", "triton", False),
         ([], "with suppress(ImportError):\n    from triton import jit\n", "triton", False),
         ([], "def f():\n    import triton\n", "triton", False),

@@ -371,6 +371,9 @@ def test_each_package_that_requires_a_compiler_is_a_user(place: int, monkeypatch
     monkeypatch.setattr(users, "_find_importers", lambda *_: {})
     lists = [SimpleNamespace(owner=name, required_names=("numpy",)) for name in ("a", "b", "c")]
     lists[place].required_names = ("numpy", "nvidia-cuda-nvcc", "z")
+    # what these need is known, whatever they require
+    for owner in ("vllm", "torchvision", "nvidia-cutlass-dsl"):
+        lists.append(SimpleNamespace(owner=owner, required_names=("nvidia-cuda-nvcc",)))
     contents = SimpleNamespace(lists=lists, owners={})
     assert users.find_compiler_users(cast(Any, contents)) == {lists[place].owner: True}
 

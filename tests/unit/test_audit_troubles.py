@@ -315,6 +315,32 @@ def test_a_repository_without_configs_has_nothing_to_audit(tmp_path: Path) -> No
     assert told.value.remedy == "run: scripts/megabuild configs --write"
 
 
+@pytest.mark.parametrize(
+    ("name", "asked", "version", "builds"),
+    [
+        ("pytorch", None, "2.13.0", "bc"),
+        ("pytorch", "2.6.0", "2.6.0", "a"),
+        ("pytorch", "2.14.0", "2.14.0", "bc"),  # of no config
+        ("pytorch_scatter", None, "2.1.2", "bc"),
+        ("pytorch_scatter", "2.2.0", "2.2.0", "bc"),
+    ],
+)
+def test_the_configs_of_most_and_of_the_version_that_is_asked_for_are_audited(
+    name: str, asked: str | None, version: str, builds: str, tmp_path: Path
+) -> None:
+    package = targets.find(name)
+    configs = []
+    for config, torch in (("a", "2.6.0"), ("b", "2.13.0"), ("c", "2.13.0")):  # Debian's is first
+        variant = {package.key: ("2.1.2",)} | {"torch_version": (torch,)}
+        configs.append(SimpleNamespace(
+            name=config, variant=variant, torch_version=torch, platform="linux-64", accelerator="cpu",
+            cuda_version=None, blas="mkl", provider="conda-forge",
+        ))  # fmt: skip
+    found = targets.target(package, cast(Any, configs), tmp_path, version=asked)
+    assert (found.version, "".join(build.name for build in found.builds)) == (version, builds)
+    assert found.tag == package.tag.format(version=version)
+
+
 @pytest.mark.parametrize("failing", [(), (0,), (1,), (2,), (0, 1, 2)], ids=str)
 def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_read(
     failing: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,7 @@ from command_line.run_command import Invocation
 from gpu_tools.contents import scan
 from gpu_tools.sizes.measure import measure
 from gpu_tools.slim.repack import repack
+from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
 from groundwork.network.index import linked
@@ -61,6 +62,14 @@ def test_a_wheel_gets_a_build_tag(made_wheel: Path, tmp_path: Path, invocation: 
     assert wrong_in_records(tmp_path / "env") == []
 
 
+@pytest.mark.parametrize(("build", "tag"), [("", "1slim"), ("-2", "2slim"), ("-10cu", "10cuslim")])
+def test_pip_prefers_the_smaller_wheel_of_one_build(build: str, tag: str, tmp_path: Path) -> None:
+    files = {"torch_mine/__init__.py": b"", "torch_mine/libx.a": b"!<arch>\n" * 99}
+    wheel = make_wheel(tmp_path, f"torch_mine-1.0{build}-py3-none-any.whl", files)
+    _, smaller = repack(wheel, tmp_path / "out", SlimRequest(), print)
+    assert smaller.name == f"torch_mine-1.0-{tag}-py3-none-any.whl"
+
+
 def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(
     tmp_path: Path, invocation: Invocation
 ) -> None:
@@ -97,6 +106,12 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
     extract(file, tmp_path / "extracted")
     assert listed.sha256 is not None
     assert listed.sha256.hex() == sha256(tmp_path / "extracted/lib/libtorch.so")
+    # a package's own constraints stay
+    _, again = repack(file, tmp_path / "again", SlimRequest(gpus=("sm_120",)), print)
+    assert IndexJson.from_package_archive(again).constrains == [
+        *index.constrains,
+        "__cuda_arch >=12.0,<13.0a0",
+    ]
 
 
 def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: Invocation) -> None:

@@ -16,11 +16,12 @@ import pytest
 from calling import call
 from gpu_library import MACHINE_CODE, PTX, build, entry, fatbin
 from slim_world import SITE, install, library, tree, venv
+from small_files import write
 
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
 from gpu_tools.sizes.inside import classify_path
-from gpu_tools.slim import features, find_files, steps, users
+from gpu_tools.slim import commands, features, find_files, steps, users
 from gpu_tools.slim.find_files import Survey, find_other_assembler, find_torch_headers
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import SlimRequest
@@ -140,6 +141,17 @@ def test_code_for_some_gpus_is_no_gpu(text: str) -> None:
     assert steps.parse_gpus(["8.6;sm_90", "120"]) == ("sm_86", "sm_90", "sm_120")
     with pytest.raises(UsageError, match="not a GPU"):
         steps.parse_gpus([text])
+
+
+def test_byte_code_alone_is_removed_and_comes_back(tmp_path: Path) -> None:
+    """No list has it, so no file is replaced."""
+    env = venv(tmp_path / "env")
+    install(env, "x", {"x/a.py": ""})
+    cached = write(env / SITE / "x/__pycache__/a.cpython-312.pyc", b"x" * 99)
+    commands.apply(env, SlimRequest(), print, checks=None, keep_originals=True)
+    assert not cached.exists()
+    commands.undo(env)
+    assert cached.read_bytes() == b"x" * 99
 
 
 def test_tests_documents_and_byte_code_go_and_come_back(tmp_path: Path, invocation: Invocation) -> None:

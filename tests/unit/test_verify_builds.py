@@ -93,3 +93,16 @@ def test_builds_that_all_lack_the_architecture_are_faults(
 ) -> None:
     code = dict.fromkeys(BUILDS, OLD)
     assert [item.ok for item in verdicts(tmp_path, code, ASKED, monkeypatch).values()] == [False] * 3
+
+
+def test_builds_of_each_library_are_judged_for_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = {
+        "x/liba_cuda118.so": OLD,
+        "x/liba_cuda128.so": NEW,
+        "x/libb_cuda118.so": OLD,
+        "x/libb_cuda128.so": OLD,
+    }
+    found = verdicts(tmp_path, code, ASKED, monkeypatch)
+    assert [name for name, item in found.items() if not item.ok] == ["libb_cuda118.so", "libb_cuda128.so"]

@@ -53,3 +53,17 @@ def test_a_wrong_library_outweighs_one_without_an_answer(states: tuple[str, ...]
     assert verdict_result(verdicts).exit_code == code
     if in_one:
         assert (verdicts[0].ok, verdicts[0].unknown) == (code == 0, code == UnknownError.exit_code)
+
+
+@pytest.mark.parametrize(("state", "sign"), [("right", "!"), ("unknown", "?"), ("wrong", "✗")])
+def test_a_remark_has_the_sign_of_its_verdict(state: str, sign: str) -> None:
+    library = LibraryVerdict(
+        path="x/a.so",
+        module="a",
+        ok=state == "right",
+        unknown=state == "unknown",
+        reason="why",
+        remedy="what",
+    )
+    lines = [*verdict_result([Verdict(subject="a", libraries=(library,))]).lines]
+    assert lines[-2:] == [f"{sign} a.so: why", "  what"]

@@ -164,6 +164,16 @@ def test_what_is_wrong_with_driver_and_torch_is_said(answer: dict[str, Any], fau
     assert not report["ok"]
 
 
+@pytest.mark.usefixtures("carried")
+def test_faults_of_operations_are_listed_with_the_others() -> None:
+    operations = [
+        {"name": name, "ok": name == "torch", "error": "boom"} for name in ("torch", "torch_sparse")
+    ]
+    lines = [*gpu_lines(gpu.compare_with_gpus(Path("env"), on_h200(operations=operations)))]
+    assert [line for line in lines if "boom" in line] == ["✗ torch_sparse: boom"]
+    assert len([line for line in lines if line.startswith("✗ missing.so")]) == 1
+
+
 def test_without_a_driver_a_torch_for_the_cpu_is_no_fault() -> None:
     answer = on_h200(driver={"error": "no NVIDIA driver"}, torch_cuda=None, devices=[], operations=[])
     report = gpu.compare_with_gpus(Path("env"), answer)

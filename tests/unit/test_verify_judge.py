@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ from cuda_code.cuda_archs import MACHINE_CODE, PTX, Fatbin, Member
 from cuda_code.judge import Wanted, judge, judge_archs
 from cuda_code.kernels import split
 from cuda_code.library_facts import LibraryFacts, NamedPython
-from gpu_tools.verify import check, judge_fit, judge_library
+from gpu_tools.verify import check, judge_fit, judge_library, subject
 from gpu_tools.verify.build_target import BuildTarget
 from gpu_tools.verify.expectation import Expectation, ModuleContext
 
@@ -225,3 +226,71 @@ def test_the_python_of_a_library_is_shown_unless_metadata_name_the_stable_abi(
     facts: LibraryFacts, known: str | None, shown: str
 ) -> None:
     assert check._find_python(facts, known) == shown
+
+
+@pytest.mark.parametrize(("name", "target", "installed", "reason"), [
+    ("torch_scatter", {"cuda": "13.0"}, {}, ""),  # of no known torch
+    ("torch_scatter", {"cuda": "13.0"}, {"accelerator": "cuda130"}, ""),
+    ("torch_scatter", {"cuda": "13.0"}, {"accelerator": "cuda132"}, "built for CUDA 13.0 (x), not for CUDA 13.2"),
+    ("torchvision", {"cuda": "13.0"}, {"accelerator": "cuda132"}, ""),
+    ("torch_scatter", {"cuda": "13.0"}, {"accelerator": "cpu"}, "built for CUDA 13.0 (x), not for the CPU"),
+    ("torchvision", {"cuda": "cpu"}, {"accelerator": "cuda130"}, "built for the CPU (x), not for CUDA 13.0"),
+    ("torch_scatter", {"python": "3.12"}, {"python": "3.13"}, "built for Python 3.12 (x), not for 3.13"),
+    ("torch_scatter", {"python": "3.13"}, {"python": "3.13t"}, "built for Python 3.13 (x), not for 3.13t"),
+    ("torch_scatter", {"python": "abi3"}, {"python": "3.13"}, ""),
+    ("torch_scatter", {"python": "3.12"}, {}, ""),
+    ("torch_scatter", {"torch": "2.13"}, {"torch_version": "2.14.0"}, "built for torch 2.13 (x), not for 2.14.0"),
+    ("torch_scatter", {"torch": "2.13"}, {}, ""),
+])  # fmt: skip
+def test_metadata_must_fit_what_is_known_of_the_torch(
+    name: str, target: dict[str, str], installed: dict[str, str], reason: str
+) -> None:
+    expected = Expectation(**installed)  # type: ignore[arg-type]
+    built = BuildTarget(source="x", **target)  # type: ignore[arg-type]
+    module = SimpleNamespace(name=name, target=built, expected=expected)
+    judgement = judge_fit._judge_target(cast(Any, module), BASIS)
+    assert (judgement.reason if judgement else "") == reason
+
+
+@pytest.mark.parametrize(("lacks", "denies", "stable", "wrong"), [
+    ([], ["c10/x.h:1"], False, "its headers differ"), ([], ["c10/x.h:1"], True, ""),
+    (["_ZN3c103oldEv"], [], True, "has no c10::old"), (["_ZN3c103oldEv"], ["c10/x.h:1"], False, "has no c10::old"),
+    ([], [], False, ""),
+])  # fmt: skip
+def test_a_library_of_the_stable_abi_needs_symbols_but_no_headers(
+    lacks: list[str], denies: list[str], stable: bool, wrong: str
+) -> None:
+    torch = SimpleNamespace(version="2.13.0", lacks=lambda _: lacks, denies=lambda _: denies)
+    facts = SimpleNamespace(undefined=frozenset(), assertions=frozenset(), stable_abi=stable)
+    module = SimpleNamespace(name="x", torch=torch, expected=Expectation(torch_version="2.13.0"))
+    judgement = judge_fit._judge_symbols(cast(Any, module), cast(Any, facts))
+    assert (judgement is not None) == bool(wrong)
+    assert judgement is None or wrong in judgement.reason
+
+
+@pytest.mark.parametrize(("wants", "uses_torch", "is_open"), [
+    (True, False, True), (True, True, False), (False, False, True), (None, False, False),
+])  # fmt: skip
+def test_a_silent_library_is_an_open_question_unless_it_only_uses_torch(
+    wants: bool | None, uses_torch: bool, is_open: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judge_library, "_is_silent", lambda *_: True)
+    module = SimpleNamespace(wants_cuda=wants, only_uses_torch=uses_torch)
+    assert (judge_library.judge_silence(cast(Any, module), BASIS) is not None) == is_open
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        ("lib/libtorch_cpu.so.2.6.0", "torch"),
+        ("libc10.so", "torch"),
+        ("lib/python3.12/site-packages/functorch/_C.so", "torch"),
+        ("usr/lib/python3/dist-packages/torch/lib/libtorch.so", "torch"),
+        ("lib/python3.12/site-packages/torch_scatter/_x.so", "torch_scatter"),
+        ("lib/python3.12/site-packages/flash_attn.cpython-312.so", "flash_attn"),
+        ("torch_scatter/_x.so", "torch_scatter"),
+        ("thing.libs/libtorch.so", "thing.libs"),
+    ],
+)
+def test_a_library_belongs_to_the_module_of_its_folder(path: str, module: str) -> None:
+    assert {*subject.sort_by_module(Path("/x"), [Path("/x", path)])} == {module}

@@ -153,3 +153,26 @@ def test_all_libraries_of_editable_installations_are_read(tmp_path: Path) -> Non
     found = object.__new__(inspected_environment._Environment)
     vars(found).update(_prefix=tmp_path, _site=tmp_path / "site", _elsewhere=folders, _user_libraries=[])
     assert {*found.find_libraries()["torch_scatter"].values()} == wanted
+
+
+@pytest.mark.parametrize("places", [(), ("site",), ("other",), ("site", "other")], ids="-".join)
+def test_the_torch_of_site_packages_comes_before_one_of_a_pth_file(
+    places: tuple[str, ...], tmp_path: Path
+) -> None:
+    for place in places:
+        write(tmp_path / place / "torch/version.py", f"__version__ = '{place}'\n")
+    found = object.__new__(inspected_environment._Environment)
+    vars(found).update(_prefix=tmp_path, _site=tmp_path / "site", _elsewhere=[tmp_path / "other"], damaged=[])
+    torch = found.read_torch()
+    assert (torch.version if torch else None) == next(iter(places), None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "prefix"),
+    [("other/lib/python3.12/site-packages", "other"), ("src/torch/python", "env"), ("", "env")],
+)
+def test_a_torch_of_another_environment_is_read_with_the_libraries_there(
+    folder: str, prefix: str, tmp_path: Path
+) -> None:
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    assert inspected_environment._find_prefix(tmp_path / folder, tmp_path / "env") == tmp_path / prefix

@@ -21,11 +21,13 @@ from wheel_files import make_wheel
 from command_line.run_command import Invocation
 from gpu_tools.contents import scan
 from gpu_tools.sizes.measure import measure
+from gpu_tools.slim import commands
 from gpu_tools.slim.repack import repack
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import IntegrityError, UsageError
 from groundwork.files import sha256
 from groundwork.network.index import linked
+from groundwork.text import size
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 
@@ -66,8 +68,12 @@ def test_a_wheel_gets_a_build_tag(made_wheel: Path, tmp_path: Path, invocation: 
 def test_pip_prefers_the_smaller_wheel_of_one_build(build: str, tag: str, tmp_path: Path) -> None:
     files = {"torch_mine/__init__.py": b"", "torch_mine/libx.a": b"!<arch>\n" * 99}
     wheel = make_wheel(tmp_path, f"torch_mine-1.0{build}-py3-none-any.whl", files)
-    _, smaller = repack(wheel, tmp_path / "out", SlimRequest(), print)
-    assert smaller.name == f"torch_mine-1.0-{tag}-py3-none-any.whl"
+    result = commands.write(wheel, tmp_path / "out", SlimRequest(), print)
+    smaller = tmp_path / f"out/torch_mine-1.0-{tag}-py3-none-any.whl"
+    assert result.document["output"] == str(smaller)
+    assert result.document["download"] == [wheel.stat().st_size, smaller.stat().st_size]
+    before, now = (size(cast(int, result.document[key])) for key in ("before", "after"))
+    assert next(iter(result.lines)) == f"{wheel}: {before} before, {now} now"
 
 
 def test_nvidia_s_libraries_are_not_put_into_a_package_for_others(

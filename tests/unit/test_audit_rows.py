@@ -189,7 +189,7 @@ def test_a_to_do_names_the_line_of_the_requirement_that_it_concerns() -> None:
     assert todo == "require >=2.27 (recipe.yaml:7)"
 
 
-PAUSED = structs.replace(pinned("mkl_devel", "2027", migration="old"), paused=True)  # type: ignore[call-arg]
+PAUSED = structs.replace(pinned("mkl_devel", "2027", migration="old"), paused=True)
 MKL = asks("mkl-devel", "2026.*", configs=LINUX[:1])
 INFERRED = structs.replace(SLEEF, where=Where(inferred="as in 2.12.0"))
 IN_WHEEL = structs.replace(ci_has("eigen", "5.0"), where=Where(index="pip's", inferred="a header"))

@@ -15,7 +15,7 @@ from msgspec import structs
 from small_files import write
 
 from groundwork.errors import AuditError
-from pin_audit import command
+from pin_audit import command, snapshots
 from pin_audit.facts import Newest, SourceOutcome, Submodule, Where
 from pin_audit.run_sources import is_stale
 from pin_audit.snapshots import Snapshot, fill, load, of, save
@@ -147,7 +147,7 @@ def test_a_snapshot_replaces_only_releases_of_the_known_repositories(
 ) -> None:
     held = snapshot(submodule("a", "v1"))
     monkeypatch.setattr(command, "is_known", lambda _: known)
-    monkeypatch.setattr(command.snapshots, "load", lambda _, version: held if version else None)
+    monkeypatch.setattr(snapshots, "load", lambda _, version: held if version else None)
     asked = SimpleNamespace(target=SimpleNamespace(package="pytorch", version="2.13.0"), local_tree=None)
     (filled,) = command._fill([outcome(trouble="no network")], cast(Any, asked))
     assert bool(filled.facts) is known

@@ -399,9 +399,12 @@ def test_a_sha256_is_looked_up_if_one_of_the_addresses_has_the_version(
 
 def test_a_sha256_is_of_the_addresses_above_it_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Sequence[str]] = []
-    monkeypatch.setattr(
-        bump_hashes, "find_sha256", lambda urls, _: asked.append(urls) or Digest(source="none")
-    )
+
+    def find(urls: Sequence[str], _: object) -> Digest:
+        asked.append(urls)
+        return Digest(source="none")
+
+    monkeypatch.setattr(bump_hashes, "find_sha256", find)
     urls = ["https://a.example/x-1.2.tar.gz", "https://a.example/y-1.2.tar.gz"]
     recipe = f"source:\n  - url: {urls[0]}\n    md5: 12\n  - url: {urls[1]}\n    sha256: {'a' * 64}\n"
     changed(Release(version="1.2", outcomes=()), Release(version="1.3", outcomes=()), tmp_path, recipe)

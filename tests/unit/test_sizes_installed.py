@@ -259,7 +259,7 @@ def test_a_mounted_folder_is_no_part_of_an_environment(
         status[2] += "/mounted" in path
         return os.stat_result(status)
 
-    monkeypatch.setattr(contents.os, "lstat", lstat_of_two_disks)
+    monkeypatch.setattr(os, "lstat", lstat_of_two_disks)
     assert [*scan(tmp_path, name="").every] == ["own/a"]
 
 

@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from calling import call
@@ -94,6 +96,32 @@ def test_files_that_a_failed_check_changed_are_named(
     assert "1 not, because they were changed" in told
     assert "all original files are restored" not in told
     assert (changed.read_text(), (env / SITE / "fragile/libx.a").exists()) == ("new\n", True)
+
+
+@pytest.mark.parametrize(("folder", "site"), [("bin", "lib/python3.12/site-packages/"), ("any", "")])
+def test_modules_are_those_that_python_imports_by_name(folder: str, site: str, tmp_path: Path) -> None:
+    """Of an environment those of site-packages; of a folder of ``pip install --target`` all."""
+    (tmp_path / folder).mkdir()
+    files = ("gone.py", "b-c/__init__.py", "d/__init__.py", "d/e/__init__.py", "n/s/__init__.py", "d/f.py", "data.txt",
+             "g.cpython-312-x86_64-linux-gnu.so", "h.abi3.so", "i.py")  # fmt: skip
+    owners = dict.fromkeys([*(f"{site}{name}" for name in files), "root.py"], "x")
+    contents = SimpleNamespace(root=tmp_path, owners=owners)
+    found = checking._find_modules(cast(Any, contents), {f"{site}gone.py"})
+    assert sorted(found) == ["d", "g", "h", "i", "n.s", *([] if site else ["root"])]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change owners")
+def test_checks_run_as_the_owner_of_the_environment_without_root_s_groups(tmp_path: Path) -> None:
+    env = tmp_path / "env"
+    env.mkdir()
+    os.chown(env, 12345, 12346)
+    groups = os.getgroups()
+    os.setgroups([4])
+    try:
+        command = 'test "$(id -u) $(id -g) $(id -G)" = "12345 12346 12346"'
+        assert not checking.Check(env, [], print)._run(["/bin/sh", "-c", command])
+    finally:
+        os.setgroups(groups)
 
 
 @pytest.mark.parametrize(("modules", "commands", "line"), [

@@ -22,9 +22,10 @@ from command_line.run_command import Invocation
 from gpu_tools.contents import scan
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.slim import commands, features, find_files, steps, users
+from gpu_tools.slim import plan as slim_plan
 from gpu_tools.slim.find_files import Survey, find_other_assembler, find_torch_headers
 from gpu_tools.slim.plan import SlimPlan, make_plan
-from gpu_tools.slim.steps import SlimRequest
+from gpu_tools.slim.steps import Candidate, SlimRequest
 from gpu_tools.subject_kind import SubjectKind
 from groundwork.errors import IntegrityError, UsageError
 
@@ -141,6 +142,45 @@ def test_code_for_some_gpus_is_no_gpu(text: str) -> None:
     assert steps.parse_gpus(["8.6;sm_90", "120"]) == ("sm_86", "sm_90", "sm_120")
     with pytest.raises(UsageError, match="not a GPU"):
         steps.parse_gpus([text])
+
+
+def test_a_file_counts_for_its_first_step_and_goes_with_the_links_to_it() -> None:
+    names = ("a.so.1", "b.h", "outside.so", "stays.so")
+    links = {"a.so": "a.so.1", "a": "a.so", "b": "stays.so", "c.h": "b.h"}
+    sizes = dict.fromkeys(names, 10) | dict.fromkeys(links, 0)
+    contents = SimpleNamespace(links=links, outside={"outside.so": "/cache/x"}, size_of=sizes.__getitem__)
+    first, second, last = (
+        Candidate(step=step, files=files, users={})
+        for step, files in zip(
+            steps.STEPS, (["a.so.1", "outside.so"], ["a.so.1", "b.h"], ["b.h"]), strict=False
+        )
+    )
+    removed, rows = slim_plan._pick_files(cast(Any, contents), [first, second, last])
+    assert removed == {"a.so.1", "a.so", "a", "b.h", "c.h"}
+    assert [(row.step, row.saves, row.files) for row in rows] == [(first.step, 10, 3), (second.step, 10, 2)]
+
+
+def test_a_list_in_a_folder_outside_of_the_environment_stays(tmp_path: Path) -> None:
+    """As a link to a cache."""
+    env = venv(tmp_path / "env")
+    folder = install(env, "x", {"x/libx.a": b"!<arch>\n" * 9}).parent
+    cached = folder.rename(tmp_path / "cached")
+    folder.symlink_to(cached)
+    found = make_plan(scan(env, name="env"), SlimRequest(), print, into=tmp_path / "new")
+    assert (found.gone, found.new) == ({f"{SITE}/x/libx.a"}, {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change owners")
+def test_a_new_file_has_mode_owner_and_date_of_the_original(tmp_path: Path) -> None:
+    original, new = (write(tmp_path / name, "x") for name in ("original", "new"))
+    os.chown(original, 12345, 12346)
+    original.chmod(0o4750)
+    os.utime(original, ns=(10**18, 10**18 + 1001))
+    status = original.lstat()
+    contents = SimpleNamespace(root=tmp_path, every={"original": status})
+    slim_plan._copy_status(cast(Any, contents), "original", new)
+    kept = ("st_mode", "st_uid", "st_gid", "st_mtime_ns")
+    assert [getattr(new.lstat(), name) for name in kept] == [getattr(status, name) for name in kept]
 
 
 def test_byte_code_alone_is_removed_and_comes_back(tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from audit_channel import add, index
 from audit_site import Answer, config, die, endless, hang, request, services, serving, trickle
+from rattler import Version
 
 from groundwork.network import client
 from pin_audit.facts import Newest, SourceOutcome
@@ -113,3 +116,25 @@ def test_a_misbehaving_channel_ends_in_bounded_time(
     assert "linux-64" in outcome.trouble
     assert ("libfoo", "1.8", "osx-arm64") in values(outcome)
     assert {path.name for path in tmp_path.iterdir()} <= {"cache"}
+
+
+@pytest.mark.parametrize(
+    ("records", "newest"),
+    [
+        ([("1.9", 7), ("1.10", 0), ("2.0rc1", 3)], ("1.10", 0)),
+        ([("1.10", 0), ("1.10", 2), ("1.10", 1)], ("1.10", 2)),
+        ([("2.0a1", 0), ("2.0rc1", 0), ("2.0b2", 5)], ("2.0rc1", 0)),  # there is no release
+        ([("2024a", 0), ("2023d", 1)], ("2024a", 0)),
+    ],
+)
+def test_the_newest_is_the_last_build_of_the_last_release(
+    records: list[tuple[str, int]], newest: tuple[str, int]
+) -> None:
+    packages = [
+        SimpleNamespace(
+            version=Version(version), build_number=build, file_name=f"x-{version}-{build}.conda", sha256=None
+        )
+        for version, build in records
+    ]
+    found = channel_source._best("x", cast(Any, packages))
+    assert (found.version, found.file) == (newest[0], f"x-{newest[0]}-{newest[1]}.conda")

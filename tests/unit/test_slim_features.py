@@ -19,11 +19,13 @@ from slim_world import SITE, install, library, tree, venv
 from small_files import write
 
 from command_line.run_command import Invocation
+from cuda_code.cuda_archs import Runs
 from gpu_tools.contents import scan
 from gpu_tools.sizes.inside import classify_path
 from gpu_tools.slim import commands, features, find_files, steps, users
 from gpu_tools.slim import plan as slim_plan
 from gpu_tools.slim.find_files import Survey, find_other_assembler, find_torch_headers
+from gpu_tools.slim.library import LibrarySlimmed
 from gpu_tools.slim.plan import SlimPlan, make_plan
 from gpu_tools.slim.steps import Candidate, SlimRequest
 from gpu_tools.subject_kind import SubjectKind
@@ -158,6 +160,43 @@ def test_a_file_counts_for_its_first_step_and_goes_with_the_links_to_it() -> Non
     removed, rows = slim_plan._pick_files(cast(Any, contents), [first, second, last])
     assert removed == {"a.so.1", "a.so", "a", "b.h", "c.h"}
     assert [(row.step, row.saves, row.files) for row in rows] == [(first.step, 10, 3), (second.step, 10, 2)]
+
+
+LIBRARIES = {
+    "big.so": LibrarySlimmed(before=50_000, after=10_000, gpu_code=40_000, code=("sm_90",)),
+    "small.so": LibrarySlimmed(before=9000, after=8000, gpu_code=1000, code=("sm_80", "compute_80")),
+    "link.so": LibrarySlimmed(before=20_000, after=10_000, symbols=10_000, code=("sm_80", "lto_90")),
+    "odd.so": LibrarySlimmed(before=9000, after=9000, trouble="data after the last section"),
+}
+
+
+@pytest.mark.parametrize("keep", [(), ("gpu-code",)])
+def test_a_plan_has_what_each_library_saves_and_which_gpus_run_it(
+    keep: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[Sequence[str]] = set()
+
+    def slim_library(source: Path, target: Path, *, gpus: Sequence[str], symbols: bool) -> LibrarySlimmed:
+        asked.add(gpus)
+        target.write_bytes(b"x")
+        return LIBRARIES[source.name]
+
+    monkeypatch.setattr(slim_plan, "slim_library", slim_library)
+    env = venv(tmp_path / "env")
+    for name in LIBRARIES:
+        install(env, name.removesuffix(".so"), {name: b"\x7fELF" + bytes(5000)})
+    request = SlimRequest(gpus=("sm_90",), keep=frozenset(keep))
+    found = make_plan(scan(env, name="env"), request, print, into=tmp_path / "new")
+    assert asked == {() if keep else ("sm_90",)}
+    # a file is replaced if that saves a page
+    assert {os.path.basename(path) for path in found.new} == {"big.so", "link.so", "RECORD"}
+    assert found.left_alone == {f"{SITE}/odd.so": "data after the last section"}
+    savings = {row.step.name: (row.saves, row.files) for row in found.rows}
+    assert savings == {"symbols": (10_000, 1)} | ({} if keep else {"gpu-code": (40_000, 1)})
+    assert found.unknown == ("big", "link", "small"), "packages with GPU code"
+    runs = {Runs.NATIVE: ["big.so"], Runs.PTX_ONLY: ["small.so"], Runs.MISSING: ["link.so"]}
+    code = {run: [os.path.basename(path) for path in paths] for run, paths in found.gpu_code["sm_90"].items()}
+    assert code == runs
 
 
 def test_a_list_in_a_folder_outside_of_the_environment_stays(tmp_path: Path) -> None:

@@ -368,3 +368,34 @@ def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_rea
     assert {(need.config.name, need.name) for need in needs} == {
         (name, side) for name in "abc" if name not in broken for side in sides
     }
+
+
+@pytest.mark.parametrize(("zlib", "foreign", "rendered"), [
+    (("1", "1"), True, True), (("1", "2"), True, False), (("2", "1"), True, False), (("1", "1"), False, False),
+])  # fmt: skip
+def test_a_requirement_of_several_configs_and_sections_is_one_fact(
+    zlib: Sequence[str], foreign: bool, rendered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feedstock's rendered configs set its version if those of all configs do."""
+    nothing: dict[str, Sequence[str]] = dict.fromkeys(
+        ("staging_build", "build", "staging_host", "constraints"), ()
+    )
+    packages = [
+        SimpleNamespace(
+            name="own", skipped=False, host=("zlib 1.*", "own"), run=("zlib 1.*", "__unix"), **nothing
+        ),
+        SimpleNamespace(name="left-out", skipped=True, host=("never",), run=("never",), **nothing),
+    ]
+    monkeypatch.setattr(recipe_pins, "render", lambda *_, **__: packages)
+    configs = [
+        SimpleNamespace(name=name, build_platform="", platform="linux-64", variant={"zlib": (version,)})
+        for name, version in zip("ab", zlib, strict=True)
+    ]
+    recipe = write(tmp_path / "recipe.yaml", "requirements:\n  host:\n    - zlib\n")
+    request = SimpleNamespace(
+        configs=configs, root=tmp_path, services=SimpleNamespace(report=print), foreign=foreign,
+        target=SimpleNamespace(package="own", recipe=recipe),
+    )  # fmt: skip
+    (fact,) = cast(Any, recipe_pins.read(cast(Any, request)).facts)
+    assert (fact.name, fact.value, fact.holds.configs, fact.rendered) == ("zlib", "1.*", ("a", "b"), rendered)
+    assert fact.sections == ("host", "run")

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import pytest
 from calling import exit_code as call
-from slim_world import HOSTILE, SITE, environment, install, tree, wrong_in_records
+from slim_world import HOSTILE, SITE, environment, install, tree, venv, wrong_in_records
 from small_files import write
 from stop_at_write import every_stop, watched
 
@@ -29,6 +29,7 @@ from command_line.run_command import Invocation
 from gpu_tools.slim import backup, commands
 from gpu_tools.slim.backup import hold_backup
 from gpu_tools.slim.manifest import TouchedFile, is_alike
+from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import (
     BusyError,
     IntegrityError,
@@ -427,6 +428,18 @@ def test_originals_of_a_package_that_was_upgraded_are_deleted(
     assert slim("--undo") in (0, UsageError.exit_code)
     assert not (env / BACKUP).exists()
     assert wrong_in_records(env) == []
+
+
+def test_files_that_a_reinstalled_package_lacks_are_not_put_back(tmp_path: Path) -> None:
+    """Its list is another one, so the originals may be of another build."""
+    env = venv(tmp_path / "env")
+    listed = install(env, "x", {"x/libx.a": b"!<arch>\n" * 9})
+    commands.apply(env, SlimRequest(), print, checks=None, keep_originals=True)
+    listed.write_text(listed.read_text() + "x/new.py,,\n")
+    with pytest.raises(VerdictError, match="0 files restored, 2 not"):
+        commands.undo(env)
+    assert not (env / SITE / "x/libx.a").exists()
+    assert originals(env).keys() == {f"{SITE}/x/libx.a", str(listed.relative_to(env))}
 
 
 def test_a_link_in_the_place_of_the_originals_is_refused(env: Path, slim: Any, tmp_path: Path) -> None:

@@ -206,7 +206,8 @@ def test_a_list_in_a_folder_outside_of_the_environment_stays(tmp_path: Path) -> 
     cached = folder.rename(tmp_path / "cached")
     folder.symlink_to(cached)
     found = make_plan(scan(env, name="env"), SlimRequest(), print, into=tmp_path / "new")
-    assert (found.gone, found.new) == ({f"{SITE}/x/libx.a"}, {})
+    assert found.gone == {f"{SITE}/x/libx.a"}
+    assert not found.new
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change owners")

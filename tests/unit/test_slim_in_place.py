@@ -442,6 +442,12 @@ def test_files_that_a_reinstalled_package_lacks_are_not_put_back(tmp_path: Path)
     assert originals(env).keys() == {f"{SITE}/x/libx.a", str(listed.relative_to(env))}
 
 
+def test_a_repeated_forget_counts_the_originals_that_the_first_one_left(tmp_path: Path) -> None:
+    write(tmp_path / BACKUP / "forgotten/lib/a.so", b"x" * 100)
+    assert commands.forget(tmp_path).document["freed"] == 100
+    assert not (tmp_path / BACKUP).exists()
+
+
 def test_a_link_in_the_place_of_the_originals_is_refused(env: Path, slim: Any, tmp_path: Path) -> None:
     thesis = tmp_path / "mine" / "new" / "thesis"
     thesis.parent.mkdir(parents=True)

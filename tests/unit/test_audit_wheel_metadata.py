@@ -38,12 +38,14 @@ from audit_wheels import (
     values,
     wheel,
 )
+from packaging.tags import parse_tag
+from packaging.version import Version
 from small_files import write
 
 from groundwork.errors import AuditError
 from groundwork.network.index import linked
 from groundwork.network.wheel_contents import BROKEN
-from pin_audit.facts import Requirement, SourceOutcome
+from pin_audit.facts import Requirement, SourceOutcome, Where
 from pin_audit.request import AuditRequest
 from pin_audit.sources import wheel_metadata
 from pin_audit.sources.wheel_metadata import newest_version
@@ -278,3 +280,44 @@ def test_a_broken_wheel_of_this_machine_fails_its_source_of_the_audit(
     file = linked((tmp_path / "a-1-py3-none-any.whl").as_uri(), {})
     with pytest.raises(AuditError, match="not a readable wheel: x"):
         wheel_metadata._metadata(cast(Any, file), cast(Any, None), cast(Any, None))
+
+
+def file_with(tags: str, version: str = "1.0") -> Any:
+    return SimpleNamespace(name=f"x-{version}-{tags}.whl", tags=parse_tag(tags), version=Version(version))
+
+
+def test_pythons_of_wheels_are_in_the_order_of_their_numbers() -> None:
+    tags = (
+        "cp39-cp39-any",
+        "cp313-cp313t-any",
+        "cp310-cp310-any",
+        "cp313-cp313-any",
+        "cp310-abi3-any",
+        "py3-none-any",
+    )
+    assert wheel_metadata._pythons([file_with(tag) for tag in tags]) == "3.9, 3.10, 3.13, 3.13t"
+
+
+@pytest.mark.parametrize("wheels", [
+    # the platform counts more than the Python, and a version without a local part more than both
+    ["cp311-cp311-manylinux_2_28_x86_64", "cp312-cp312-win_amd64"],
+    ["cp312-cp312-manylinux_2_28_x86_64", "cp312-cp312-manylinux_2_28_aarch64"],
+    ["cp312-cp312-linux_x86_64", "cp310-abi3-linux_x86_64", "py3-none-any", "cp311-cp311-linux_x86_64"],
+])  # fmt: skip
+def test_the_wheel_that_is_read_is_the_first_of_its_rank(wheels: list[str]) -> None:
+    files = [file_with(tags) for tags in wheels]
+    files.append(file_with("cp312-cp312-linux_x86_64", "1.0+cu130"))
+    assert sorted(files[::-1], key=wheel_metadata._rank) == files
+
+
+def test_an_index_that_did_not_answer_is_told_with_the_requirements_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = file_with("cp312-cp312-linux_x86_64", "1.2")
+    offers = wheel_metadata.Offers(files=(file,), problems=("a.example: no answer",), client=cast(Any, None))
+    monkeypatch.setattr(wheel_metadata, "offers_of", lambda *_: offers)
+    read = wheel_metadata.Metadata(requirements=["sympy"], where=Where())
+    monkeypatch.setattr(wheel_metadata, "_metadata", lambda *_: read)
+    outcome = wheel_metadata.read(request(services(tmp_path)))
+    assert [fact.name for fact in outcome.facts] == ["sympy", "python"]
+    assert outcome.trouble == "a.example: no answer"

@@ -228,10 +228,12 @@ def test_byte_code_alone_is_removed_and_comes_back(tmp_path: Path) -> None:
     env = venv(tmp_path / "env")
     install(env, "x", {"x/a.py": ""})
     cached = write(env / SITE / "x/__pycache__/a.cpython-312.pyc", b"x" * 99)
+    cached.parent.chmod(0o750)
     commands.apply(env, SlimRequest(), print, checks=None, keep_originals=True)
-    assert not cached.exists()
+    assert not cached.parent.exists()
     commands.undo(env)
     assert cached.read_bytes() == b"x" * 99
+    assert cached.parent.stat().st_mode & 0o777 == 0o750
 
 
 def test_tests_documents_and_byte_code_go_and_come_back(tmp_path: Path, invocation: Invocation) -> None:

@@ -448,6 +448,13 @@ def test_a_repeated_forget_counts_the_originals_that_the_first_one_left(tmp_path
     assert not (tmp_path / BACKUP).exists()
 
 
+def test_new_files_of_an_interrupted_slimming_are_deleted(tmp_path: Path) -> None:
+    """No file would be written in the place of one of these."""
+    left = write(tmp_path / BACKUP / "new/lib/a.so", "half")
+    with hold_backup(tmp_path):
+        assert not left.exists()
+
+
 def test_a_link_in_the_place_of_the_originals_is_refused(env: Path, slim: Any, tmp_path: Path) -> None:
     thesis = tmp_path / "mine" / "new" / "thesis"
     thesis.parent.mkdir(parents=True)
@@ -563,7 +570,13 @@ def test_a_folder_that_was_never_slimmed_has_nothing_to_restore_or_forget(
     ],
 )
 def test_a_file_that_cannot_be_replaced_leaves_the_environment_as_it_was(
-    number: int, code: int, after: int, env: Path, slim: Any, monkeypatch: pytest.MonkeyPatch
+    number: int,
+    code: int,
+    after: int,
+    env: Path,
+    slim: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     real = os.replace
     moved: list[str] = []
@@ -578,6 +591,9 @@ def test_a_file_that_cannot_be_replaced_leaves_the_environment_as_it_was(
     before = without_backup(env)
     monkeypatch.setattr(os, "replace", refuse)
     assert slim("--apply", "--no-check") == code
+    assert ("to a file system with hard links" in " ".join(capsys.readouterr().err.split())) == (
+        number == errno.EPERM
+    )
     assert len(moved) > after
     assert without_backup(env) == before
 

@@ -154,6 +154,16 @@ build {BUILD_FILE}: cc CMakeFiles/input.cmake
     assert not staged_configuration.restore(tmp_path, settings)
 
 
+def test_a_kept_configuration_that_cannot_be_read_is_not_tried_again(tmp_path: Path) -> None:
+    """The tree is configured from scratch then; a later return would mix both."""
+    for name in (NAME, "configured-with.txt"):
+        write(tmp_path / name, "staged")
+    assert staged_configuration.keep(tmp_path, "configured-with.txt")
+    assert swap_command(["return", str(tmp_path), "configured-with.txt"]) == 1, "there is no build.ninja"
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert swap_command(["return", str(tmp_path), "configured-with.txt"]) == 0
+
+
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_staging_gets_its_configuration_back_also_after_a_killed_swap(
     is_killed: bool, tmp_path: Path

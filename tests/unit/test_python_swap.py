@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_files import program
+from small_files import program, write
 
 from cmake_python_swap import __main__ as command_line
-from cmake_python_swap import python_entries, python_facts, python_swap, skbuild_backend
+from cmake_python_swap import python_entries, python_facts, python_swap, skbuild_backend, undo_folder
 from cmake_python_swap.cmake_cache import CMakeCache, load
 from cmake_python_swap.cmake_regenerate import RegenerateError
 from cmake_python_swap.frozen_settings import conflicts
@@ -398,6 +399,30 @@ def test_a_failing_cmake_brings_the_cache_back_and_is_quoted(tree: Tree) -> None
     assert tree.left_overs() == []
 
 
+def test_an_interrupted_swap_brings_the_cache_back(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(python_swap, "regenerate", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tree.swap()
+    assert tree.path.read_bytes() == tree.original
+    assert tree.left_overs() == []
+
+
+def test_copies_of_a_swap_that_was_killed_before_are_none_of_the_next_swaps(tmp_path: Path) -> None:
+    """The undo would put back a file that no longer exists; a folder that CMake removed comes back."""
+    header = write(tmp_path / "folder" / "kept.h", "kept")
+    write(tmp_path / f"{undo_folder.UNFINISHED}.new" / "former.h")
+    write(tmp_path / f"{undo_folder.UNFINISHED}.done" / "former.h")
+    undo_folder.prepare(tmp_path, [header])
+    shutil.rmtree(header.parent)
+    assert undo_folder.undo(tmp_path)
+    undo_folder.forget(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [header]
+    assert header.read_text() == "kept"
+
+
 def test_a_swap_that_was_killed_is_undone_by_the_next_and_on_request(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -480,7 +505,9 @@ def test_the_command_line_plans_and_ends_with_the_marker_or_prints_json(
     tree: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert tree.call("plan") == 0
-    assert "pybind11_DIR: /opt/env/lib/python3.12" in capsys.readouterr().out
+    planned = capsys.readouterr().out
+    assert "pybind11_DIR: /opt/env/lib/python3.12" in planned
+    assert "::megabuild::" not in planned, "the driver would take it for a swap"
     assert tree.path.read_bytes() == tree.original
     assert sorted(path.name for path in tree.build.iterdir()) == ["CMakeCache.txt", "build.ninja"]
     assert tree.call("apply") == 0
@@ -503,9 +530,45 @@ def test_exit_codes_tell_a_refusal_from_an_error_and_a_check_changes_nothing(
     assert tree.call("apply") == 9
     assert "core.o" in capsys.readouterr().err
     assert tree.path.read_bytes() == tree.original
+    tree.ninja(["core.o", "python.o"], {})  # a named target comes in addition to the known ones
+    assert command_line.main(["verify", str(tree.build), "--python-target", "c10"]) == 0
     assert tree.call("apply", "--python-target", "c10") == 0
     assert command_line.main(["apply", str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
     assert "nowhere/CMakeCache.txt" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("plain_environment")
+@pytest.mark.parametrize(
+    ("breaks", "complaint"),
+    [
+        ("python", "does not run"),
+        ("cmake", "failed with exit code 1"),
+        ("ninja", "failed: "),
+        ("pybind11", "has no pybind11"),
+        ("back end", "cannot read"),
+        ("undo folder", "python-swap.undo.new"),
+    ],
+)
+def test_a_tree_or_an_interpreter_that_is_not_usable_is_one_line_and_no_refusal(
+    tree: Tree, breaks: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if breaks == "python":
+        tree.python.unlink()
+    elif breaks == "pybind11":
+        answer = {"include": str(tree.build.parent / "include"), "prefix": PREFIX, "pybind11_cmake": ""}
+        fake_python(tree.build.parent, answer=answer)
+    elif breaks == "back end":
+        (tree.build / skbuild_backend.INFO).write_text("{")
+    elif breaks == "undo folder":
+        (tree.build / "python-swap.undo.new").touch()
+    else:
+        tree.program(breaks, "exit 1")
+    assert tree.call("apply") == 1
+    captured = capsys.readouterr()
+    first, *_ = captured.err.splitlines()
+    assert first.startswith("cmake_python_swap: ")
+    assert complaint in captured.err
+    assert (captured.out, tree.path.read_bytes()) == ("", tree.original)
 
 
 def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(tree: Tree) -> None:
@@ -519,7 +582,8 @@ def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(t
     assert (tree.build / "python.o").exists(), "nothing had changed"
     header.write_text("#define PY_MICRO_VERSION 8\n")
     os.utime(header, (1_000_000_000, 1_000_000_000))
-    tree.swap()
+    tree.program("ninja", f"[ -e '{tree.build}/python.o' ] || echo '::step::Building CXX object python.o'")
+    assert tree.swap().objects == 1
     assert not (tree.build / "python.o").exists()
     assert (tree.build / "core.o").exists()
 
@@ -545,6 +609,8 @@ def test_the_back_end_configures_in_the_place_of_cmake_and_its_state_comes_back_
     info = (skbuild_tree.build / ".skbuild-info.json").read_text()
     (skbuild_tree.build.parent / skbuild_backend.TEMPORARY / "of a killed call").mkdir(parents=True)
     skbuild_tree.ninja(["core.o"], {})
+    assert swap(skbuild_tree.build, skbuild_tree.python, environment={}, only_plan=True).steps is None
+    assert not (skbuild_tree.build / "pip").exists()
     with pytest.raises(TreeRefused):
         skbuild_tree.swap()
     assert (skbuild_tree.build / ".skbuild-info.json").read_text() == info

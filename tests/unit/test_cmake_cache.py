@@ -199,10 +199,15 @@ def test_the_command_line_sets_all_or_nothing(build_dir: Path, capsys: pytest.Ca
     assert main(["set", str(build_dir), "ALPHA=three", "SWITCH:BOOL=OFF"]) == 0
     assert main(["get", str(build_dir), "ALPHA", "SWITCH"]) == 0
     assert capsys.readouterr().out == "three\nOFF\n"
+    assert main(["set", str(build_dir), "LOOSE:PATH=/y", "ALPHA:PATH=/y"]) == 1
+    assert "ALPHA is of type STRING" in capsys.readouterr().err
     assert main(["set", str(build_dir), "ALPHA=four", "MISSING=1"]) == 1
     shown = capsys.readouterr().err
     assert ("MISSING" in shown, "--new" in shown) == (True, True)
-    assert load(build_dir / "CMakeCache.txt")["ALPHA"].value == "three"
+    cache = load(build_dir / "CMakeCache.txt")
+    assert (cache["ALPHA"].value, cache["LOOSE"].type) == ("three", "UNINITIALIZED")
+    assert main(["set", str(build_dir), "--new", "UNTYPED=1"]) == 0
+    assert load(build_dir / "CMakeCache.txt")["UNTYPED"].type == "UNINITIALIZED"
     assert main(["set", str(build_dir), "--new", "MISSING:PATH=/x=y:z"]) == 0
     assert load(build_dir / "CMakeCache.txt")["MISSING"].value == "/x=y:z"
     for assignment in ("", "no value", "A:lower=1", "=x"):

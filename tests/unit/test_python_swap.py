@@ -502,9 +502,10 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("plain_environment")
 def test_the_command_line_plans_and_ends_with_the_marker_or_prints_json(
-    tree: Tree, capsys: pytest.CaptureFixture[str]
+    tree: Tree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tree.call("plan") == 0
+    monkeypatch.setenv("PATH", f"{tree.python.parent}:{os.environ['PATH']}")
+    assert command_line.main(["plan", str(tree.build), "--python", tree.python.name]) == 0
     planned = capsys.readouterr().out
     assert "pybind11_DIR: /opt/env/lib/python3.12" in planned
     assert "::megabuild::" not in planned, "the driver would take it for a swap"
@@ -535,6 +536,15 @@ def test_exit_codes_tell_a_refusal_from_an_error_and_a_check_changes_nothing(
     assert tree.call("apply", "--python-target", "c10") == 0
     assert command_line.main(["apply", str(tree.build / "nowhere"), "--python", str(tree.python)]) == 1
     assert "nowhere/CMakeCache.txt" in capsys.readouterr().err
+
+
+def test_steps_are_those_of_the_named_ninja_and_targets(
+    tree: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = 'for word do last=$word; done; echo "::step::Building CXX object $last"'
+    ninja = tree.program("other-ninja", last)
+    assert command_line.main(["steps", str(tree.build), "python.o", "--ninja", str(ninja)]) == 0
+    assert capsys.readouterr().out == "torch_python\tBuilding CXX object python.o\n"
 
 
 @pytest.mark.usefixtures("plain_environment")
@@ -654,10 +664,15 @@ def test_a_failed_configuration_leaves_its_whole_log(skbuild_tree: Tree, tmp_pat
     assert log.read_text().split() == [str(number) for number in range(1, 101)]
 
 
-def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(skbuild_tree: Tree) -> None:
+def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(
+    skbuild_tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = skbuild_tree.build.parent
     (folder / "pyproject.toml").write_text('[tool.scikit-build]\nwheel.exclude = ["*.a"]\n')
-    skbuild_backend.wheel(folder, str(skbuild_tree.python), folder / "dist", ["lib/libc10.so"])
+    places = write(folder / "places.txt", "lib/libc10.so\n")
+    monkeypatch.setattr(sys, "executable", str(skbuild_tree.python))
+    words = ["wheel", str(folder), str(folder / "dist"), "--leave-out", str(places)]
+    assert command_line.main(words) == 0
     asked = (skbuild_tree.build / "pip").read_text().split()
     excluded = [
         word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")

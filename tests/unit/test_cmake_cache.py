@@ -140,6 +140,9 @@ def test_added_entries_go_to_their_section_and_can_be_removed_again() -> None:
     for name in ("", 'a"b', "a\nB"):
         with pytest.raises(CacheError, match="not a valid name"):
             cache.add(name, "1", "STRING")
+    cut = CMakeCache.parse("FIRST:STRING=1")  # an editor may leave out the last line break
+    cut.add("NEW", "2", "STRING", "help")
+    assert str(cut) == "FIRST:STRING=1\n//help\nNEW:STRING=2\n"
 
 
 @pytest.mark.parametrize(

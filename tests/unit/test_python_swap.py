@@ -395,6 +395,7 @@ def test_a_failing_cmake_brings_the_cache_back_and_is_quoted(tree: Tree) -> None
     tree.program("cmake", "echo 'CMake Error: no NumPy'; exit 1")
     with pytest.raises(RegenerateError, match="CMake Error: no NumPy"):
         tree.swap()
+    assert (tree.build / "python-swap.log").read_text() == "CMake Error: no NumPy\n"
     assert tree.path.read_bytes() == tree.original
     assert tree.left_overs() == []
 

@@ -1,8 +1,10 @@
-"""Files of the extensions' recipes that ``install-pyg`` uses, too."""
+"""Files of the extensions' recipes that ``install-pyg`` uses, too: of a checkout, or copies in the installed program."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from groundwork.text import display
 
 #: Copies in the installed program; pyproject.toml makes them.
 _INSTALLED = Path(__file__).with_name("recipe")
@@ -22,3 +24,10 @@ def variant_file() -> Path:
     if _INSTALLED.is_dir():
         return _INSTALLED / _VARIANT
     return _CHECKOUT / ".ci_support" / "linux_64_cpu.yaml"
+
+
+def program() -> tuple[str, ...]:
+    """Return the words with which users start megabuild."""
+    if _INSTALLED.is_dir():
+        return ("megabuild",)
+    return ("python3", display(_CHECKOUT / "scripts" / "megabuild"))

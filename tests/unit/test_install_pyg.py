@@ -35,6 +35,7 @@ from groundwork.errors import (
 )
 from groundwork.jobs import Jobs
 from megabuild.configs.config import load
+from pyg_extensions import recipe_files
 from pyg_extensions.find_wheel import Choice, WheelRequirements
 from pyg_extensions.install import compile_wheel, installer, toolchain, user_environment
 from pyg_extensions.install.compile_wheel import Builder
@@ -533,6 +534,21 @@ def test_a_cuda_toolkit_that_is_named_and_has_no_nvcc_is_a_mistake(tmp_path: Pat
     assert told.value.remedy == "correct or unset CUDA_PATH"
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_a_slimmed_environment_gets_its_toolkit_back_by_a_command_that_works_here(
+    is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = write(tmp_path / "recipe" / "build_wheel.py").parent
+    monkeypatch.setattr(recipe_files, "_INSTALLED", copies if is_installed else tmp_path / "none")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".megabuild-slim").mkdir()
+    with pytest.raises(PreflightError) as told:
+        cuda_home(environment(prefix=tmp_path), {"PATH": "/nowhere"}, tmp_path / "usual")
+    *program, slim, prefix, undo = told.value.remedy.partition("headers: ")[2].partition(";")[0].split()
+    assert (slim, prefix, undo) == ("slim", str(tmp_path), "--undo")
+    assert program == ["megabuild"] if is_installed else Path(program[-1]).is_file()
+
+
 @pytest.mark.parametrize(
     ("script", "home"),
     [("echo '#$ TOP=/real/cuda' >&2", "/real/cuda"), ("echo no plan", ""), ("exit 1", "")],
@@ -730,6 +746,16 @@ def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
     asked = (tmp_path / "asked").read_text().split() if missing else []
     assert [re.split(r"[<>=]", word)[0] for word in asked if re.search(r"\w[<>]=", word)] == missing
     assert (f"{tmp_path}/tools" in asked) == bool(missing)
+
+
+def test_the_environments_build_tools_need_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = fake_python(tmp_path, "")
+    program(python.parent / "ninja", "echo 1.13.0")
+    monkeypatch.delenv("PATH")
+    user = environment(interpreter=python, distributions={"setuptools": "80"})
+    asked: list[object] = []
+    builder(user, tmp_path).prepare(find("torch_scatter"), lambda *words, **_: asked.append(words))
+    assert asked == []
 
 
 def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:

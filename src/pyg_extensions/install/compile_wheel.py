@@ -113,10 +113,8 @@ class Builder:
         # one path to the headers for all environments: the object cache finds their objects
         link = work / "env"
         link.symlink_to(self.environment.prefix)
-        programs = str(self.environment.interpreter.parent)
-        path = [str(self.tools / "bin"), programs, variables.get("PATH", os.defpath)]
         return variables | {
-            "PATH": os.pathsep.join(path),
+            "PATH": self._search_path(variables),
             "PYTHONPATH": str(self.tools),
             "CPU_COUNT": str(self.jobs),
             "CMAKE_BUILD_PARALLEL_LEVEL": str(self.jobs),
@@ -130,6 +128,11 @@ class Builder:
             "CCACHE_NOHASHDIR": "1",
             "CCACHE_DIR": variables.get("CCACHE_DIR", str(self.objects)),
         }
+
+    def _search_path(self, environ: Mapping[str, str]) -> str:
+        """Return the user's PATH, after the folders of the build tools and of the environment's programs."""
+        programs = self.environment.interpreter.parent
+        return os.pathsep.join([str(self.tools / "bin"), str(programs), environ.get("PATH", os.defpath)])
 
     def _use_cuda(self, work: Path, archs: Sequence[str], variables: dict[str, str]) -> None:
         """Add the variables of a build for CUDA."""
@@ -172,8 +175,7 @@ class Builder:
 
         Raises ProviderError: pip cannot get them.
         """
-        folders = [str(self.tools / "bin"), str(self.environment.interpreter.parent), os.environ["PATH"]]
-        path = os.pathsep.join(folders)
+        path = self._search_path(os.environ)
         missing = []
         if not _fits(_program_version("ninja", path), _NINJA):
             missing.append(f"ninja>={_NINJA}")

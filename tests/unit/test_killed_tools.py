@@ -139,6 +139,7 @@ build {BUILD_FILE}: cc CMakeFiles/input.cmake
         write(tmp_path / name, "staged")
     for path in tmp_path.rglob("*"):
         os.utime(path, (LONG_AGO, LONG_AGO))
+    write(tmp_path / staged_configuration.NAME / "former.h")  # by a `keep` that was killed
     assert staged_configuration.keep(tmp_path, settings)
     kept = {path.relative_to(tmp_path / staged_configuration.NAME).as_posix()
             for path in undo_folder.copies(tmp_path, staged_configuration.NAME)}  # fmt: skip

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from groundwork.keys import Key
 from pyg_extensions.install.user_environment import UserEnvironment
 
-#: Environment variables of the user that change the compiled code: of compilers, of torch's and of upstream's setup.py,
-#: and of CMake. Not those that name a CUDA toolkit's folder: PyTorch's own CUDA version is in the key, and a kept wheel
-#: is for the next environment, which may have no toolkit.
+#: Environment variables of the user that change the compiled code: of compilers, of torch (cpp_extension.py of 2.13),
+#: of upstream's setup.py and CMakeLists.txt files (pyg-lib 0.8.0), and of CMake. Not those that name a CUDA toolkit's
+#: folder: PyTorch's own CUDA version is in the key, and a kept wheel is for the next environment, which may have none.
 _VARIABLES = frozenset(
     {"CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
      "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS",
-     "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "FORCE_CUDA",
-     "FORCE_ONLY_CPU", "FORCE_ONLY_CUDA", "WITH_METIS", "WITH_MTMETIS", "WITH_SYMBOLS", "SUFFIX", "CMAKE_ARGS",
-     "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE"}
+     "NVCC_CCBIN", "CUDAFLAGS", "CUDAHOSTCXX", "PYTORCH_NVCC", "FORCE_CUDA", "FORCE_ONLY_CPU", "FORCE_ONLY_CUDA",
+     "WITH_METIS", "WITH_MTMETIS", "WITH_SYMBOLS", "SUFFIX",
+     "DEBUG", "REL_WITH_DEB_INFO", "USE_MKL_BLAS", "EXTERNAL_CUTLASS_INCLUDE_DIR", "EXTERNAL_PHMAP_INCLUDE_DIR",
+     "CMAKE_ARGS", "CMAKE_PREFIX_PATH", "CMAKE_INCLUDE_PATH", "CMAKE_LIBRARY_PATH", "CMAKE_TOOLCHAIN_FILE"}
 )  # fmt: skip
 
 

@@ -76,11 +76,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def test_every_wheel_of_a_mixed_index_gets_what_it_deserves(place: Place) -> None:
+    half = place.offer("torch_scatter-2.1.4")
     place.offer("torch_scatter-2.1.3", inside=b"a CPU build")
     place.offer("torch_scatter-2.1.2")  # the next best is tried
     place.offer("torch_sparse-0.6.18", local="pt213cu126")
     corrupt = place.offer("torch_cluster-1.6.3")
-    corrupt.write_bytes(corrupt.read_bytes()[:-40])
+    for wheel in (half, corrupt):
+        wheel.write_bytes(wheel.read_bytes()[:-40])
     place.offer("torch_spline_conv-1.2.2", inside=b"a CPU build")
 
     found = {extension.conda: place.choose(extension.conda) for extension in EXTENSIONS}
@@ -107,6 +109,27 @@ def test_a_wheel_that_is_replaced_in_a_folder_is_noticed(place: Place) -> None:
     assert place.choose("torch_scatter").wheel is None
     place.offer("torch_scatter-2.1.2")
     assert place.choose("torch_scatter").wheel is not None
+
+
+def test_a_wheel_is_fetched_once_and_again_if_its_copy_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = make_wheel(tmp_path, "torch_scatter-2-py3-none-any.whl", {"torch_scatter/a.so": b""})
+    fetched: list[str] = []
+
+    def fetch(address: str, target: Path, *_: object) -> None:
+        fetched.append(address)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(good.read_bytes())
+
+    monkeypatch.setattr(find_wheel_module, "fetch", fetch)
+    wheel: Any = SimpleNamespace(name=good.name, url="https://a.example/x.whl", sha256="")
+    for damages, times in ((False, 1), (True, 1), (False, 2)):
+        copy = find_wheel_module._in_cache(wheel, tmp_path / "cache", lambda _: None)
+        assert len(fetched) == times
+        assert copy.read_bytes() == good.read_bytes()
+        if damages:
+            copy.write_bytes(good.read_bytes()[:-40])
 
 
 def test_an_index_that_does_not_answer_is_a_reason_to_compile_and_asked_once(

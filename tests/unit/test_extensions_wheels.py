@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import zipfile
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -178,9 +179,10 @@ def test_libraries_are_verified_for_all_that_is_wanted(
     wanted = WheelRequirements(
         extension=find("torch_scatter"), target=target, archs=("9.0",), exact_archs=True, beside=prefix
     )
-    for path in (wheel, prefix):
-        with pytest.raises(UsageError, match="stop"):
-            FIND_FAULT(path, wanted)
+    with pytest.raises(UsageError, match="stop"):
+        FIND_FAULT(wheel, wanted)
+    with pytest.raises(UsageError, match="stop"):
+        FIND_FAULT(prefix, replace(wanted, exact_archs=False))
     archs = ("8.0", "9.0")
     with pytest.raises(UsageError, match="stop"):
         check_package(wheel, accelerator="cuda126", archs=archs, python="3.11", torch_version="2.12.1")
@@ -188,7 +190,8 @@ def test_libraries_are_verified_for_all_that_is_wanted(
         accelerator="cuda130", archs=("9.0",), python="3.12", torch_version="2.13.0", exact_archs=True
     )
     of_package = Expectation(accelerator="cuda126", archs=archs, python="3.11", torch_version="2.12.1")
-    assert seen == [(wheel, prefix, of_wheel), (prefix, None, of_wheel), (wheel, None, of_package)]
+    of_prefix = replace(of_wheel, exact_archs=False)
+    assert seen == [(wheel, prefix, of_wheel), (prefix, None, of_prefix), (wheel, None, of_package)]
 
 
 def test_a_wheel_that_cannot_be_read_has_that_fault(tmp_path: Path) -> None:
@@ -197,6 +200,39 @@ def test_a_wheel_that_cannot_be_read_has_that_fault(tmp_path: Path) -> None:
     wheel.write_bytes(b"PK")
     fault = FIND_FAULT(wheel, WheelRequirements(extension=find("torch_scatter"), target=target))
     assert fault.startswith("cannot be read: ")
+
+
+def judge_as(monkeypatch: pytest.MonkeyPatch, libraries: tuple[tuple[str, bool, bool], ...]) -> None:
+    """Let all verdicts be on these libraries: path, whether it has no fault, whether that is unknown."""
+    verdicts = [
+        SimpleNamespace(
+            path=path, ok=ok, unknown=unknown, reason="for another Python", remedy="build it again"
+        )
+        for path, ok, unknown in libraries
+    ]
+    verdict = SimpleNamespace(libraries=verdicts, subject="a.conda")
+    monkeypatch.setattr(check, "verify", lambda *_, **__: verdict)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "fault"),
+    [
+        ((("torch_scatter/_a.so", True, False), ("torch_sparse/_b.so", False, False)), ""),
+        ((("torch_scatter/_a.so", False, True),), ""),
+        ((("torch_scatter/_a.so", True, False), ("torch_scatter/_b.so", False, False)),
+         "does not fit (_b.so: for another Python)"),
+        ((("torch_sparse/_b.so", True, False),), "has no library in it"),
+        ((("torch_scatter/__init__.py", True, False),), "has no library in it"),
+    ],
+)  # fmt: skip
+def test_an_extension_has_the_faults_of_its_own_libraries(
+    libraries: tuple[tuple[str, bool, bool], ...], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_as(monkeypatch, libraries)
+    target = WheelTarget(python="3.12", platform="linux-64", torch_version="2.13.0", cuda_version=None)
+    found = FIND_FAULT(Path("prefix"), WheelRequirements(extension=find("torch_scatter"), target=target))
+    assert found.startswith(fault)
+    assert bool(found) == bool(fault)
 
 
 @pytest.mark.parametrize(
@@ -212,14 +248,7 @@ def test_a_package_is_published_if_all_its_libraries_fit(
     libraries: tuple[tuple[str, bool, bool], ...], fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unknown verdict is settled later, by an import."""
-    verdicts = [
-        SimpleNamespace(
-            path=path, ok=ok, unknown=unknown, reason="for another Python", remedy="build it again"
-        )
-        for path, ok, unknown in libraries
-    ]
-    verdict = SimpleNamespace(libraries=verdicts, subject="a.conda")
-    monkeypatch.setattr(check, "verify", lambda *_, **__: verdict)
+    judge_as(monkeypatch, libraries)
     with (
         nullcontext()
         if not fault

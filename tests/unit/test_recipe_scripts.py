@@ -429,6 +429,80 @@ def test_libtorchs_files_come_from_the_tree_as_links_if_possible(
     assert os.readlink(tmp_path / "env/lib/libc10.so.1") == "libc10.so"
 
 
+@pytest.mark.parametrize("own", ["", "8.0"])
+def test_an_activated_libtorch_names_its_architectures_and_keeps_the_users(
+    own: str, repository: Path, tmp_path: Path
+) -> None:
+    environ = {
+        "PATH": os.environ["PATH"], "SRC_DIR": str(tmp_path), "PREFIX": str(tmp_path / "env"),
+        "RECIPE_DIR": str(repository / "recipe"), "cuda_compiler_version": "13.0",
+        "torch_cuda_arch_list": "9.0;12.0+PTX", **({"CF_TORCH_CUDA_ARCH_LIST": own} if own else {}),
+    }  # fmt: skip
+    tell = 'echo "${CF_TORCH_CUDA_ARCH_LIST-none}"'
+    script = f'''
+"$BASH" "$RECIPE_DIR/build_libtorch.sh"
+source "$PREFIX/etc/conda/activate.d/libtorch_activate.sh"; {tell}
+source "$PREFIX/etc/conda/deactivate.d/libtorch_deactivate.sh"; {tell}
+'''
+    done = subprocess.run(["bash", "-euc", script], env=environ, check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.split() == ([own, own] if own else ["9.0;12.0+PTX", "none"])
+
+
+@pytest.mark.parametrize("flavour", ["magma", "nomagma"])
+def test_a_linalg_library_with_magma_has_a_name_of_its_own(
+    flavour: str, repository: Path, tmp_path: Path
+) -> None:
+    made = settings(repository, tmp_path, linalg_backend=flavour, TORCH_TREE=str(tmp_path / "tree"))
+    for name in ("libtorch_cuda_linalg", "libtorch_cuda_linalg_magma"):
+        write(tmp_path / f"tree/torch/lib/{name}.so", name)
+    (tmp_path / "env/lib").mkdir(parents=True)
+    subprocess.run(["bash", repository / "recipe/build_linalg.sh"], env=made, check=True)
+    library = tmp_path / "env/lib/libtorch_cuda_linalg.so"
+    assert library.resolve().read_text() == library.resolve().name.removesuffix(".so")
+    own = "libtorch_cuda_linalg_magma.so" if flavour == "magma" else library.name
+    assert sorted(path.name for path in library.parent.iterdir()) == sorted({library.name, own})
+    assert library.resolve().name == own
+
+
+@pytest.mark.parametrize(
+    ("command", "ends"),
+    [
+        ("c++ -O3 -c a.cpp", " -O0"),
+        ("nvcc -x cu -O3 -c Sort.cu", " -O0 -Xcicc -O0 -Xptxas -O0"),
+        ("nvcc -x cu -O3 -c SparseSemiStructuredTile.cu", "Tile.cu"),
+        ("nvcc -x cu -O3 -c RowwiseScaledMM.cu", "MM.cu"),
+        ("nvcc -x cu -O3 -c ReduceMomentKernel.cu", "Kernel.cu"),
+        ("c++ -O3 -c ReduceMomentKernel.cpp", " -O0"),
+    ],
+)
+def test_nothing_is_optimised_at_o0_but_kernels_that_need_it(command: str, ends: str, repository: Path) -> None:
+    launcher = repository / "recipe/compile_at_O0.sh"
+    done = subprocess.run([launcher, "echo", *command.split()], check=True, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.startswith(command)
+    assert done.stdout.rstrip("\n").endswith(ends)
+
+
+def test_a_cached_compile_names_the_environments_headers_by_the_link_only(
+    repository: Path, tmp_path: Path
+) -> None:
+    """Objects are then found from another work folder; a macro's value is part of the object."""
+    cache = program(tmp_path / "cache", 'echo "${CCACHE_DEPEND-none}"; printf "%s\\n" "$@"')
+    words = ["-I/p/include", "-isystem", "/p/include", "-isystem=/p/include", "-I/pp", '-DHOME="/p/include"']
+    environ = {
+        "PATH": os.environ["PATH"], "RECIPE_DIR": str(repository / "recipe"), "PREFIX": "/p",
+        "BUILD_ENV_LINK": "/env", "CCACHE_DEPEND": "1",
+    }  # fmt: skip
+    for target, depends in (("torch_cpu", "1"), ("torch_python", "none")):
+        output = f"caffe2/CMakeFiles/{target}.dir/a.o"
+        command = [repository / "recipe/compile_cached.sh", cache, "false", *words, "-o", output]
+        done = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True)
+        told = done.stdout.splitlines()
+        assert (told[0], told[1]) == (depends, "false")
+        assert told[2:8] == [
+            "-I/env/include", "-isystem", "/env/include", "-isystem=/env/include", "-I/pp", '-DHOME="/p/include"',
+        ]  # fmt: skip
+
+
 def test_libtorchs_files_of_a_wheel_are_in_the_environment_already(repository: Path, tmp_path: Path) -> None:
     environ = {
         "PATH": os.environ["PATH"], "SRC_DIR": str(tmp_path), "PREFIX": str(tmp_path / "env"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,19 @@ def test_another_hash_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
             fetch(f"{site.url}/refused", tmp_path / "file.whl", "")
         assert list(tmp_path.iterdir()) == []
         assert fetch(f"{site.url}/wheel", tmp_path / "file.whl", "").read_bytes() == BODY
+
+
+def test_a_file_of_an_index_is_fetched_with_its_credentials_and_at_most_of_its_size(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def save(address: str, path: Path, *, limit: int) -> None:
+        asked.append((address, limit))
+        path.write_text("content")
+
+    index: Any = SimpleNamespace(client=lambda _: SimpleNamespace(save=save))
+    target = fetch("https://index.example/a.tar.gz", tmp_path / "a.tar.gz", "", index, limit=7)
+    assert target.read_text() == "content"
+    assert asked == [("https://index.example/a.tar.gz", 7)]
 
 
 def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:

@@ -27,6 +27,13 @@ def settings(repository: Path, folder: Path, **more: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+def sourced(script: str, variables: dict[str, str]) -> dict[str, str]:
+    """Return the environment after a script below the recipe was sourced."""
+    command = ["bash", "-euc", f'source "$RECIPE_DIR/{script}"; env']
+    done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
+    return dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+
+
 def test_a_build_script_that_runs_again_keeps_the_tree(repository: Path, tmp_path: Path) -> None:
     """Someone in failed-enter's shell runs the script again, in the work folder that the first run emptied."""
     source, tree = tmp_path / "work", tmp_path / "tree"
@@ -99,12 +106,53 @@ def test_an_object_cache_knows_a_compiler_by_its_content_and_no_folder(
 ) -> None:
     """Compilers of two packages may have one date and size."""
     more = {"RECIPE_DIR": str(repository / recipe), cache: "ccache"}
-    made = settings(repository, tmp_path, **more)
-    command = ["bash", "-euc", f'source "$RECIPE_DIR/{script}"; env']
-    done = subprocess.run(command, env=made, check=True, capture_output=True, text=True)
-    told = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    told = sourced(script, settings(repository, tmp_path, **more))
     wanted = {"COMPILERCHECK": "content", "NOHASHDIR": "1", "BASEDIR": str(tmp_path)}
     assert {name: told.get(f"CCACHE_{name}") for name in wanted} == wanted
+
+
+#: Of conda's compilers: a path with the package's name, a standard, hidden symbols, and libraries that may be dropped.
+FLAGS = "-O2 -std=c++17 -fvisibility-inlines-hidden -fdebug-prefix-map=/a=/libtorch-2.13 -isystem {prefix}/include"
+LINKED = "-Wl,-O2 -Wl,--as-needed -Wl,-z,now -L{prefix}/lib"
+
+
+def test_flags_of_libtorch_depend_on_no_output_and_keep_its_symbols_and_libraries(
+    repository: Path, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "env"
+    flags = {name: FLAGS.format(prefix=prefix) for name in ("CFLAGS", "CXXFLAGS")}
+    told = sourced(
+        "build_env.sh", settings(repository, tmp_path, **flags, LDFLAGS=LINKED.format(prefix=prefix))
+    )
+    for name in flags:
+        words = told[name].split()
+        assert words[:3] == ["-O2", "-isystem", f"{prefix}/include"]
+        assert all(word.startswith("-ffile-prefix-map=") or word == "-w" for word in words[3:])
+        assert f"-ffile-prefix-map={prefix}=/usr/local/src/conda-prefix" in words
+    kept, rpath = told["LDFLAGS"].split()[:-1], told["LDFLAGS"].split()[-1]
+    assert kept == ["-Wl,-O2", "-Wl,-z,lazy", f"-L{prefix}/lib", "-Wl,-z,noexecstack"]
+    assert rpath.startswith("-Wl,-rpath,")
+
+
+@pytest.mark.parametrize("pool", ["", " -j --jobserver-auth=fifo:/pool"])
+def test_flags_of_an_extension_depend_on_no_folder_and_its_jobs_on_the_pool(
+    pool: str, repository: Path, tmp_path: Path
+) -> None:
+    prefix, link = tmp_path / "env-placeholder", tmp_path / "env"
+    flags = {name: FLAGS.format(prefix=prefix) for name in ("CFLAGS", "CXXFLAGS", "CPPFLAGS")}
+    made = settings(
+        repository, tmp_path, **flags, LDFLAGS=LINKED.format(prefix=prefix), PREFIX=str(prefix), CPU_COUNT="3",
+        MAKEFLAGS=pool, MAX_JOBS="9", CMAKE_BUILD_PARALLEL_LEVEL="9", TORCH_CUDA_ARCH_LIST="9.0", FORCE_ONLY_CUDA="1",
+        RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"),
+    )  # fmt: skip
+    told = sourced("../common/build_env.sh", made)
+    assert {told[name] for name in flags} == {"-O2 -std=c++17 -g0"}
+    assert told["LDFLAGS"] == f"-Wl,-O2 -Wl,-z,lazy -L{prefix}/lib -Wl,-z,noexecstack"
+    assert link.readlink() == prefix
+    assert told.get("CMAKE_BUILD_PARALLEL_LEVEL") == (None if pool else "3")
+    assert told["TORCH_NO_COMPILER_WRAPPER"] == "1", "any ccache would be used"
+    assert (told["FORCE_CUDA"], told["FORCE_ONLY_CPU"]) == ("0", "1")
+    assert told.keys().isdisjoint({"MAX_JOBS", "TORCH_CUDA_ARCH_LIST", "FORCE_ONLY_CUDA"})
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,14 @@ def test_a_file_of_an_index_is_fetched_with_its_credentials_and_at_most_of_its_s
 
 
 def test_what_went_wrong_names_the_host_and_no_password(tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    read_only: Any = SimpleNamespace(client=lambda _: SimpleNamespace(save=refuse))
     for attempt in (
         lambda: PygIndex(CLOSED).wheels("2.13.0", "cpu"),
         lambda: fetch(CLOSED, tmp_path / "file.whl", ""),
+        lambda: fetch(CLOSED, tmp_path / "file.whl", "", read_only),
     ):
         with pytest.raises(ProviderError) as told:
             attempt()

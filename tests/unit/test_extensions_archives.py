@@ -112,6 +112,28 @@ def test_an_archive_without_a_setup_script_is_refused(tmp_path: Path) -> None:
         )
 
 
+def test_an_archive_in_the_folder_comes_before_a_checkout_and_only_with_its_hash(tmp_path: Path) -> None:
+    """Sources are named by the archive then, so a checkout must not be compiled in its place."""
+    scatter = find("torch_scatter")
+    write(tmp_path / scatter.conda / "setup.py", "of the checkout")
+    packed = tmp_path / RELEASE.archive
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(write(tmp_path / "setup.py", "of the archive"), "torch_scatter-2.1.2/setup.py")
+        archive.add(write(tmp_path / "a.cpp"), "torch_scatter-2.1.2/a.cpp")
+    released = replace(RELEASE, sha256=hashlib.sha256(packed.read_bytes()).hexdigest())
+    assert fetch_sources.source_identity(scatter, released, tmp_path) == released.sha256
+
+    def unpacked(release: ExtensionRelease, work: str) -> str:
+        made = unpack_sources(scatter, release, tmp_path / work, folder=tmp_path, cache=tmp_path / "cache")
+        return (made / "setup.py").read_text()
+
+    assert unpacked(released, "one") == "of the archive"
+    with pytest.raises(IntegrityError, match=r"2\.1\.2\.tar\.gz: sha256 is"):
+        unpacked(RELEASE, "two")
+    packed.unlink()
+    assert unpacked(released, "three") == "of the checkout"
+
+
 def test_an_archive_that_goes_on_and_on_is_cut_short(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

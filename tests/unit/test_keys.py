@@ -1175,6 +1175,8 @@ def test_other_sources_of_an_extension_are_others(change: str, tmp_path: Path) -
     for name in ("setup.py", "csrc/a.cpp", "csrc/b.cpp"):
         write(checkout / name, name)
     before = source_identity(scatter, release, tmp_path)
+    for name in (".git/index", "build/a.o", "dist/a.whl"):  # not compiled, or not copied
+        write(checkout / name, change)
     assert source_identity(scatter, release, tmp_path) == before
     match change:
         case "content":

@@ -161,13 +161,14 @@ def test_all_files_of_a_read_only_checkout_are_copied_and_can_be_written(tmp_pat
     for name in ("setup.py", "csrc/a.cpp"):
         write(checkout / name, name).chmod(0o444)
     (checkout / "link").symlink_to("setup.py")
+    (checkout / "dangling").symlink_to("csrc/removed.cpp")
     for folder in (checkout / "csrc", checkout):
         folder.chmod(0o555)
     copy = fetch_sources._copy_checkout(checkout, tmp_path / "copy")
     assert {path.relative_to(copy).as_posix() for path in copy.rglob("*")} == {
-        "setup.py", "csrc", "csrc/a.cpp", "link",
+        "setup.py", "csrc", "csrc/a.cpp", "link", "dangling",
     }  # fmt: skip
-    assert all(path.stat().st_mode & 0o200 for path in (copy, *copy.rglob("*")))
+    assert all(path.lstat().st_mode & 0o200 for path in (copy, *copy.rglob("*")))
     assert (checkout / "setup.py").stat().st_mode & 0o777 == 0o444
     for folder in (checkout, checkout / "csrc"):
         folder.chmod(0o755)

@@ -46,6 +46,9 @@ def test_a_patch_release_of_torch_is_served_by_the_page_of_the_first(tmp_path: P
     (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
     assert wheel.version.local == "pt213cpu"
     assert PygIndex(str(tmp_path)).wheels("2.14.0", "cpu") == ()
+    make_page(tmp_path, "2.13.2", "cpu", ["torch_scatter-2.1.3%2Bpt213cpu-cp312-cp312-linux_x86_64.whl"])
+    (wheel,) = PygIndex(str(tmp_path)).wheels("2.13.2+cpu", "cpu")
+    assert wheel.version.public == "2.1.3", "its own page comes first"
 
 
 def test_a_refusal_is_no_empty_index(monkeypatch: pytest.MonkeyPatch) -> None:

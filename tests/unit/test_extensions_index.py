@@ -70,6 +70,21 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
         fits, _ = fitting("torch_scatter", offered, target(), version)
         assert [wheel.version.public for wheel in fits] == found
     assert "not 3.0" in fitting("torch_scatter", offered, target(), "3.0")[1]
+    platforms = ("linux", "manylinux_2_28", "manylinux_2_17")
+    same = wheels(tmp_path, *(wheel(f"312-cp312-{platform}_x86_64") for platform in platforms))
+    fits, _ = fitting("torch_scatter", same, target(glibc="2.28"), None)
+    assert [file.name.rpartition("-")[2] for file in fits] == [
+        f"{platform}_x86_64.whl" for platform in ("manylinux_2_28", "manylinux_2_17", "linux")
+    ]
+
+
+def test_the_reason_is_that_of_the_closest_wheel(tmp_path: Path) -> None:
+    names = (
+        wheel("312-cp312-linux_x86_64", "%2Bpt213cu126"), wheel("311-cp311-linux_x86_64"),
+        wheel("312-cp312-linux_x86_64", project="torch_scatter-2.1.1"),
+    )  # fmt: skip
+    _, why = fitting("torch_scatter", wheels(tmp_path, *names), target(), "2.1.2")
+    assert why.startswith("no wheel of the index fits; the closest is for cp311-cp311")
 
 
 def wheel(tags: str, local: str = "%2Bpt213cu130", project: str = "torch_scatter-2.1.2") -> str:
@@ -81,6 +96,7 @@ def wheel(tags: str, local: str = "%2Bpt213cu130", project: str = "torch_scatter
     ("file", "changes", "reason"),
     [
         (wheel("312-cp312-linux_x86_64", "%2Bpt213cu126"), {}, "is for torch 2.13 cu126"),
+        (wheel("312-cp312-linux_x86_64", "%2Bpt212cu130"), {}, "is for torch 2.12 cu130"),
         (wheel("311-cp311-linux_x86_64"), {}, "is for cp311-cp311"),
         (wheel("312-cp312-win_amd64"), {}, "win_amd64"),
         (wheel("312-cp312-manylinux_2_34_x86_64"), {"glibc": "2.28"}, "manylinux_2_34"),
@@ -90,6 +106,7 @@ def wheel(tags: str, local: str = "%2Bpt213cu130", project: str = "torch_scatter
         (wheel("312-cp312-linux_x86_64", local=""), {}, ""),
         (wheel("312-cp312-manylinux_2_28_x86_64"), {}, ""),
         (wheel("312-cp312-manylinux2014_x86_64.manylinux_2_17_x86_64"), {}, ""),
+        (wheel("312-cp312-manylinux2014_x86_64"), {}, ""),
         (wheel("310-abi3-linux_x86_64"), {}, ""),
         (wheel("312-cp312-any"), {}, "has"),
         (wheel("312-cp312-any.linux_x86_64"), {}, ""),  # with a library, though for any platform, too

@@ -72,9 +72,10 @@ def test_without_one_every_extension_is_left_out_with_the_reason_and_the_remedy(
 
 
 def test_a_folder_of_archives_stands_in_for_the_index(
-    repository: Path, variant: Variant, folder: Path
+    repository: Path, variant: Variant, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = sources.find(recipes(repository), variant, str(folder), NONE)
+    monkeypatch.chdir(folder.parent)
+    found = sources.find(recipes(repository), variant, folder.name, NONE)
     assert found.overrides["pyg_source_base"] == (folder.as_uri(),)
     assert set(found.left_out) == {"pyg-lib"}
     assert found.overrides["pyg_sparse_metis"] == ("none",)
@@ -106,6 +107,17 @@ def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Vari
     assert "pyg_sparse_metis" not in found.overrides
 
 
+def test_a_folder_with_checkouts_only_leaves_the_archives_to_the_usual_address(
+    repository: Path, variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "why_unreachable", lambda *_: "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sources/pyg-lib").mkdir(parents=True)
+    found = sources.find(recipes(repository), variant, "sources", NONE)
+    assert found.overrides == {"pyg_lib_source_path": (str(tmp_path / "sources/pyg-lib"),)}
+    assert not found.left_out
+
+
 def test_where_the_usual_address_is_closed_pip_s_index_serves_the_archives(
     repository: Path, variant: Variant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +147,14 @@ def test_sources_are_remote_one_by_one(
     assert sources.find(everything, variant, str(folder), NONE).remote == {"pyg-lib", "pytorch_sparse"}
     without_metis = {**variant, "pyg_sparse_metis": ("none",)}
     assert sources.find(everything, without_metis, str(folder), NONE).remote == {"pyg-lib"}
+
+
+def test_an_address_of_the_user_that_does_not_answer_leaves_the_extensions_out(
+    repository: Path, variant: Variant
+) -> None:
+    found = sources.find(recipes(repository), variant, "https://own.example/pyg", NONE)
+    assert found.overrides["pyg_source_base"] == ("https://own.example/pyg",)
+    assert all("no such host" in found.left_out[extension.conda] for extension in WITH_ARCHIVE)
 
 
 def test_an_address_with_a_password_gets_into_no_variant(

@@ -112,10 +112,13 @@ def test_an_archive_without_a_setup_script_is_refused(tmp_path: Path) -> None:
         )
 
 
-def test_an_archive_in_the_folder_comes_before_a_checkout_and_only_with_its_hash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["pytorch_scatter", "torch_scatter"])
+def test_an_archive_in_the_folder_comes_before_a_checkout_and_only_with_its_hash(
+    name: str, tmp_path: Path
+) -> None:
     """Sources are named by the archive then, so a checkout must not be compiled in its place."""
     scatter = find("torch_scatter")
-    write(tmp_path / scatter.conda / "setup.py", "of the checkout")
+    write(tmp_path / name / "setup.py", "of the checkout")
     packed = tmp_path / RELEASE.archive
     with tarfile.open(packed, "w:gz") as archive:
         archive.add(write(tmp_path / "setup.py", "of the archive"), "torch_scatter-2.1.2/setup.py")

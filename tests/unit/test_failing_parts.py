@@ -437,20 +437,74 @@ def test_compilers_that_do_not_work_fail_each_extension(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "is_kept"), [("", True), ("2.1.1", True), ("2.1.1.0", True), ("2.1.2", False), ("2.1", False)]
-)
-def test_an_installed_extension_of_another_version_is_replaced(
-    asked: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installer, "find_import_fault", lambda *_: "")
+    ("asked", "fault", "import_fault", "with_import", "is_kept"),
+    [
+        ("", "", "", True, True), ("2.1.1", "", "", True, True), ("2.1.1.0", "", "", True, True),
+        ("2.1.2", "", "", True, False), ("2.1", "", "", True, False),
+        ("", "for CUDA 12", "", True, False), ("", "", "no symbol", True, False),
+        ("", "", "no symbol", False, True),  # imported after the extensions that it imports were replaced
+    ],
+)  # fmt: skip
+def test_an_installed_extension_of_another_version_or_with_a_fault_is_replaced(
+    asked: str, fault: str, import_fault: str, with_import: bool, is_kept: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(installer, "find_import_fault", lambda *_: import_fault)
     environment = SimpleNamespace(distributions={"torch_scatter": "2.1.1+pt213cpu"}, prefix=tmp_path)
     steps = SimpleNamespace(
-        _environment=environment, _fault=lambda *_: "", _note_fault_of_installed=lambda *_: None
+        _environment=environment, _fault=lambda *_: fault, _note_fault_of_installed=lambda *_: None
     )
     extension = find("torch_scatter")
     request = Installation(extension=extension, asked=asked, release=ExtensionRelease(name=extension.name))
-    assert installer._Installer._is_installed(cast(Any, steps), request, with_import=True) is is_kept
+    assert installer._Installer._is_installed(cast(Any, steps), request, with_import=with_import) is is_kept
     assert (request.origin is Origin.INSTALLED) is is_kept
+    assert request.imported is (is_kept and with_import)
+
+
+def test_an_installed_extension_is_not_imported_yet_if_another_one_will_be_replaced() -> None:
+    """It may import the other one; and one that cannot be installed does not stop the others."""
+    imports: list[bool] = []
+
+    def is_installed(request: Installation, *, with_import: bool) -> bool:
+        imports.append(with_import)
+        if request.name == "torch_sparse":
+            return False
+        request.origin = Origin.INSTALLED
+        return True
+
+    def choose(_: object) -> None:
+        raise ProviderError("no sources")
+
+    steps = SimpleNamespace(_report=lambda _: None, _is_installed=is_installed, _choose=choose)
+    requests: list[Installation] = []
+    for name in ("torch_scatter", "torch_sparse", "torch_cluster"):
+        requests.append(Installation(extension=find(name), release=ExtensionRelease(name=name)))
+    installer._Installer.choose_all(cast(Any, steps), requests)
+    assert imports == [True, True, False]
+    assert [request.error is None for request in requests] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_kept", "is_offered", "origin"),
+    [
+        (Mode.AUTO, True, True, Origin.KEPT), (Mode.AUTO, False, True, Origin.PREBUILT),
+        (Mode.AUTO, False, False, Origin.SOURCE), (Mode.SOURCE, True, True, Origin.KEPT),
+        (Mode.SOURCE, False, True, Origin.SOURCE), (Mode.PREBUILT, True, True, Origin.PREBUILT),
+        (Mode.PREBUILT, True, False, Origin.SOURCE),  # which is refused where it would be prepared
+    ],
+)  # fmt: skip
+def test_an_extension_comes_from_where_the_user_allows(
+    mode: Mode, is_kept: bool, is_offered: bool, origin: Origin
+) -> None:
+    steps = SimpleNamespace(
+        _options=SimpleNamespace(mode=mode, archs=()), _environment=SimpleNamespace(archs=lambda _: ()),
+        _find_kept=lambda _: Path("kept.whl") if is_kept else None, _find_prebuilt=lambda _: is_offered,
+        _get_ready=lambda request: setattr(request, "origin", Origin.SOURCE),
+    )  # fmt: skip
+    request = Installation(extension=find("torch_scatter"), release=ExtensionRelease(name="torch_scatter"))
+    installer._Installer._choose(cast(Any, steps), request)
+    assert request.origin is origin
+    assert (request.wheel is not None) == (origin is Origin.KEPT)
 
 
 @pytest.mark.parametrize(

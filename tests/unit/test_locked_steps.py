@@ -88,7 +88,8 @@ def install_pyg(world: World) -> None:
     environment = SimpleNamespace(prefix=world.folder, check_writable=lambda: None)
     options = SimpleNamespace(environment=environment, cache=world.folder / "cache", report=None)
     request = SimpleNamespace(error=None, attempt=lambda _: world_open())
-    installer.install([cast(Any, request)] * 2, cast(Any, options))
+    failed = SimpleNamespace(error="no sources", attempt=None)
+    installer.install([cast(Any, each) for each in (request, failed, request)], cast(Any, options))
 
 
 @contextmanager

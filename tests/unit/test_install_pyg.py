@@ -687,7 +687,14 @@ def test_a_compile_ends_with_its_wheel_or_its_cause(
 def test_a_checkout_of_another_version_than_the_requested_is_refused(
     asked: str, printed: str, is_right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installer, "unpack_sources", lambda *_, **__: tmp_path)
+    indexes: list[tuple[str, ...]] = []
+
+    def unpack(*_: object, indexes: Callable[[], object], **__: object) -> Path:
+        indexes()
+        return tmp_path
+
+    monkeypatch.setattr(installer, "configured", lambda pip=(): indexes.append(pip))
+    monkeypatch.setattr(installer, "unpack_sources", unpack)
     monkeypatch.setattr(Builder, "check", lambda *_: None)
     monkeypatch.setattr(Builder, "prepare", lambda *_, **__: None)
     python = fake_python(tmp_path, f"echo a warning >&2; echo {printed}")
@@ -701,6 +708,7 @@ def test_a_checkout_of_another_version_than_the_requested_is_refused(
     with nullcontext() if is_right else pytest.raises(ProviderError, match=re.escape(printed)):
         steps._get_ready(request)
     assert (request.name in steps._ready) is is_right
+    assert indexes == [user.pip], "those of the environment's pip"
 
 
 @pytest.mark.parametrize(("asked", "is_found"), [("", True), ("0.7", True), ("0.8.0", False)])

@@ -23,6 +23,7 @@ import psutil
 import pytest
 from calling import call
 from small_files import program, shared_library, write
+from wheel_files import make_wheel
 from test_run_places import started
 from test_run_places import tiny as tiny
 from tiny import Tiny, make_package
@@ -547,6 +548,24 @@ def test_an_installed_wheel_is_looked_at_and_a_faulty_one_is_removed_again(
         assert (tmp_path / "constraints.txt").read_text() == "torch==2.13.0\n"
 
 
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [("a.whl is not a supported wheel on this platform", IntegrityError), ("no answer", ProviderError)],
+)
+def test_a_wheel_that_pip_does_not_support_is_compiled_in_its_place(
+    said: str, error: type[MegabuildError], tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path, "torch_scatter-2-py3-none-any.whl", {"torch_scatter/a.so": b""})
+
+    def pip(*_: str, **__: object) -> None:
+        raise ProviderError(said)
+
+    steps = SimpleNamespace(_pip=pip, _report=lambda _: None)
+    with pytest.raises(MegabuildError, match=said) as told:
+        installer._Installer._install(cast(Any, steps), cast(Any, SimpleNamespace(name="scatter")), wheel)
+    assert type(told.value) is error
+
+
 def test_a_note_is_reported_and_kept() -> None:
     said: list[str] = []
     request = SimpleNamespace(notes=[])
@@ -571,6 +590,7 @@ def test_a_compiled_wheel_is_kept_if_it_has_no_fault(fault: str, tmp_path: Path)
     with pytest.raises(BuildError) if fault else nullcontext():
         installer._Installer._compile(cast(Any, steps), cast(Any, request))
     assert (tmp_path / "kept/a.whl").exists() == (not fault)
+    assert (tmp_path / "scatter").exists() == bool(fault), "its objects take space until all are installed"
 
 
 @pytest.mark.parametrize("troubles", [(), ("no answer",), ("no answer", "refused")], ids=str)

@@ -449,6 +449,9 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
 ) -> None:
     monkeypatch.delenv("CCACHE_DIR", raising=False)
     monkeypatch.setenv("TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES", "1")
+    ignored = {"MAKEFLAGS", "MAX_JOBS", "CMAKE_GENERATOR", "FORCE_ONLY_CUDA"}
+    for name in (*ignored, "FORCE_CUDA", "PYTHONPATH", "CPU_COUNT", "CMAKE_BUILD_PARALLEL_LEVEL"):
+        monkeypatch.setenv(name, "7")
     (tmp_path / "one").mkdir()
     made = builder(environment(cuda_version=None), tmp_path).environ(tmp_path / "one", ())
     assert os.readlink(made["BUILD_ENV_LINK"]) == "/e", "headers lie under the work folder's own name for it"
@@ -456,6 +459,9 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
         assert "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES" not in made
     assert made["CCACHE_BASEDIR"] == str(Path(made["BUILD_ENV_LINK"]).parent)
     assert (made["CCACHE_DIR"], made["TMPDIR"]) == (str(tmp_path / "ccache"), str(tmp_path))
+    assert made.keys().isdisjoint(ignored)
+    assert (made["FORCE_CUDA"], made["PYTHONPATH"]) == ("0", f"{tmp_path}/tools")
+    assert (made["CPU_COUNT"], made["CMAKE_BUILD_PARALLEL_LEVEL"]) == ("1", "1")
 
 
 @pytest.mark.parametrize("own", [{}, {"CXX": "clang++"}, {"CC": "clang"}], ids=str)

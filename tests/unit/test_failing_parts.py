@@ -23,10 +23,10 @@ import psutil
 import pytest
 from calling import call
 from small_files import program, shared_library, write
-from wheel_files import make_wheel
 from test_run_places import started
 from test_run_places import tiny as tiny
 from tiny import Tiny, make_package
+from wheel_files import make_wheel
 
 import check_staged
 import install_libtorch

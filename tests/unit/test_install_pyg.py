@@ -462,6 +462,10 @@ def test_a_build_has_names_and_an_object_cache_that_other_environments_share(
     assert made.keys().isdisjoint(ignored)
     assert (made["FORCE_CUDA"], made["PYTHONPATH"]) == ("0", f"{tmp_path}/tools")
     assert (made["CPU_COUNT"], made["CMAKE_BUILD_PARALLEL_LEVEL"]) == ("1", "1")
+    monkeypatch.setenv("CCACHE_DIR", "/own/objects")
+    (tmp_path / "two").mkdir()
+    made = builder(environment(cuda_version=None), tmp_path).environ(tmp_path / "two", ())
+    assert made["CCACHE_DIR"] == "/own/objects"
 
 
 @pytest.mark.parametrize("own", [{}, {"CXX": "clang++"}, {"CC": "clang"}], ids=str)

@@ -766,14 +766,22 @@ def test_build_tools_that_are_missing_or_too_old_are_installed_aside(
     assert (f"{tmp_path}/tools" in asked) == bool(missing)
 
 
-def test_the_environments_build_tools_need_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environments_build_tools_need_no_path_and_others_only_pips_word_in_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     python = fake_python(tmp_path, "")
     program(python.parent / "ninja", "echo 1.13.0")
     monkeypatch.delenv("PATH")
-    user = environment(interpreter=python, distributions={"setuptools": "80"})
-    asked: list[object] = []
-    builder(user, tmp_path).prepare(find("torch_scatter"), lambda *words, **_: asked.append(words))
-    assert asked == []
+    asked: list[tuple[tuple[str, ...], object]] = []
+
+    def pip(*words: str, what: str, private: bool = False) -> None:
+        asked.append((words, private))
+
+    for only_try, has in ((False, {"setuptools": "80"}), (False, {}), (True, {})):
+        user = environment(interpreter=python, distributions=has)
+        builder(user, tmp_path).prepare(find("torch_scatter"), pip, only_try=only_try)
+    tools = ("--target", f"{tmp_path}/tools", "--upgrade", "--no-deps", "--no-compile", "setuptools>=70.1,<82")
+    assert asked == [(("install", *tools), True), (("install", "--dry-run", *tools), True)]
 
 
 def test_an_interrupted_compile_ends_with_its_compiler(tmp_path: Path) -> None:

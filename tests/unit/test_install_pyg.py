@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +35,7 @@ from groundwork.errors import (
     UsageError,
 )
 from groundwork.jobs import Jobs
+from groundwork.resources import ResourceFacts, Verdict
 from megabuild.configs.config import load
 from pyg_extensions import recipe_files
 from pyg_extensions.find_wheel import Choice, WheelRequirements
@@ -489,7 +491,9 @@ def test_a_build_for_cuda_has_the_toolkit_its_archs_and_a_compiler_that_nvcc_acc
     assert made["PATH"].startswith(f"{home}/bin:")
     assert f":{tmp_path}/tools/bin:/e/bin:" in made["PATH"]
     links, _, others = made["LIBRARY_PATH"].partition(os.pathsep)
-    assert [path.resolve() for path in sorted(Path(links).iterdir())] == libraries
+    assert {path.name: path.resolve() for path in Path(links).iterdir()} == {
+        library.name.removesuffix(".13"): library for library in libraries
+    }
     assert others == "/own/lib"
     compilers = {name: made[name] for name in ("CC", "CXX") if name in made}
     assert compilers == (own or {"CC": "gcc-13", "CXX": "g++-13"})
@@ -650,6 +654,10 @@ def test_the_object_cache_ignores_the_ctime_of_headers_besides_what_the_user_cho
     (tmp_path / "one").mkdir()
     made = builder(environment(cuda_version=None), tmp_path).environ(tmp_path / "one", ())
     assert made["CCACHE_SLOPPINESS"] == expected
+    launcher = shutil.which("ccache", path=made["PATH"])
+    assert launcher == f"{tmp_path}/one/launcher/ccache", "PyTorch finds it before the compilers"
+    launchers = {made[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX", "CUDA")}
+    assert (launchers, made["CCACHE_COMPILERCHECK"]) == ({launcher}, "content")
 
 
 def builder(user: UserEnvironment, folder: Path) -> Builder:
@@ -660,6 +668,7 @@ def builder(user: UserEnvironment, folder: Path) -> Builder:
     ("script", "content", "result"),
     [
         ("", "x/_C.so", Path), ("", "x/__init__.py", BuildError), ("exit 1", "x/_C.so", BuildError),
+        ("cp $2/*.whl $2/y-1-py3-none-any.whl", "x/_C.so", BuildError),
         ("echo 'c++: fatal error: Killed signal terminated program cc1plus'; exit 1", "x/_C.so", BuildError),
         ("echo 'virtual memory exhausted: Cannot allocate memory'; exit 1", "x/_C.so", OutOfMemoryError),
         ("echo 'ld: final link failed: No space left on device'; exit 1", "x/_C.so", OutOfSpaceError),
@@ -681,6 +690,33 @@ def test_a_compile_ends_with_its_wheel_or_its_cause(
             tmp_path / "source", tmp_path / "log", os.environ, lines.append
         )
         assert (made, lines) == (tmp_path / "wheels" / wheel.name, ["one"])
+
+
+def test_a_failed_compile_is_judged_by_memory_disks_and_exit_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the user's object cache may be another one."""
+    seen: list[ResourceFacts] = []
+    ticks: list[int] = []
+    own = write(tmp_path / "own/objects/a").parent
+
+    def judge(facts: ResourceFacts, _: object) -> Verdict:
+        seen.append(facts)
+        return Verdict.ORDINARY
+
+    watch = SimpleNamespace(tick=lambda: ticks.append(1), short=lambda: bool(ticks))
+    monkeypatch.setattr(compile_wheel, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(compile_wheel, "MemoryWatch", lambda: watch)
+    monkeypatch.setattr(compile_wheel, "judge", judge)
+    monkeypatch.setattr(compile_wheel, "is_full", lambda folder: folder == own)
+    (tmp_path / "source").mkdir()
+    python = fake_python(tmp_path, "echo 'FAILED: [code=137] a.o'; echo c++ -c a.cpp; exit 3")
+    environ = {**os.environ, "CCACHE_DIR": str(own)}
+    with pytest.raises(BuildError):
+        builder(environment(interpreter=python), tmp_path).build(
+            tmp_path / "source", tmp_path / "log", environ, lambda _: None
+        )
+    assert seen == [ResourceFacts(memory_short=True, full_disk=own, exit_codes=(3, 137))]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Files of the extensions' recipes that ``install-pyg`` uses, too: of a checkout, or copies in the installed program."""
+"""Files of the extensions' recipes that ``install-pyg`` uses, too; the installed program has copies of them."""
 
 from __future__ import annotations
 

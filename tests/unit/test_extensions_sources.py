@@ -106,7 +106,9 @@ def test_checkouts_beside_the_archives_are_taken(repository: Path, variant: Vari
     assert found.folders == {"pyg-lib": folder / "pyg-lib", "pytorch_sparse": folder / "METIS"}
     assert "pyg_sparse_metis" not in found.overrides
     own = {**variant, "pyg_sparse_metis": ("none",), "pyg_lib_source_path": ("/of/the/config",)}
-    assert sources.find(recipes(repository), own, str(folder), NONE).folders == {"pyg-lib": folder / "pyg-lib"}
+    assert sources.find(recipes(repository), own, str(folder), NONE).folders == {
+        "pyg-lib": folder / "pyg-lib"
+    }
     assert sources.find(recipes(repository), own, None, NONE).folders == {"pyg-lib": Path("/of/the/config")}
 
 

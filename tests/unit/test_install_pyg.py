@@ -816,7 +816,14 @@ def test_the_environments_build_tools_need_no_path_and_others_only_pips_word_in_
     for only_try, has in ((False, {"setuptools": "80"}), (False, {}), (True, {})):
         user = environment(interpreter=python, distributions=has)
         builder(user, tmp_path).prepare(find("torch_scatter"), pip, only_try=only_try)
-    tools = ("--target", f"{tmp_path}/tools", "--upgrade", "--no-deps", "--no-compile", "setuptools>=70.1,<82")
+    tools = (
+        "--target",
+        f"{tmp_path}/tools",
+        "--upgrade",
+        "--no-deps",
+        "--no-compile",
+        "setuptools>=70.1,<82",
+    )
     assert asked == [(("install", *tools), True), (("install", "--dry-run", *tools), True)]
 
 

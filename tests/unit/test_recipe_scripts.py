@@ -487,12 +487,14 @@ def test_an_activated_libtorch_names_its_architectures_and_keeps_the_users(
         "torch_cuda_arch_list": "9.0;12.0+PTX", **({"CF_TORCH_CUDA_ARCH_LIST": own} if own else {}),
     }  # fmt: skip
     tell = 'echo "${CF_TORCH_CUDA_ARCH_LIST-none}"'
-    script = f'''
+    script = f"""
 "$BASH" "$RECIPE_DIR/build_libtorch.sh"
 source "$PREFIX/etc/conda/activate.d/libtorch_activate.sh"; {tell}
 source "$PREFIX/etc/conda/deactivate.d/libtorch_deactivate.sh"; {tell}
-'''
-    done = subprocess.run(["bash", "-euc", script], env=environ, check=True, stdout=subprocess.PIPE, text=True)
+"""
+    done = subprocess.run(
+        ["bash", "-euc", script], env=environ, check=True, stdout=subprocess.PIPE, text=True
+    )
     assert done.stdout.split() == ([own, own] if own else ["9.0;12.0+PTX", "none"])
 
 
@@ -523,7 +525,9 @@ def test_a_linalg_library_with_magma_has_a_name_of_its_own(
         ("c++ -O3 -c ReduceMomentKernel.cpp", " -O0"),
     ],
 )
-def test_nothing_is_optimised_at_o0_but_kernels_that_need_it(command: str, ends: str, repository: Path) -> None:
+def test_nothing_is_optimised_at_o0_but_kernels_that_need_it(
+    command: str, ends: str, repository: Path
+) -> None:
     launcher = repository / "recipe/compile_at_O0.sh"
     done = subprocess.run([launcher, "echo", *command.split()], check=True, stdout=subprocess.PIPE, text=True)
     assert done.stdout.startswith(command)

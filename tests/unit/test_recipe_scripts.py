@@ -546,7 +546,7 @@ def test_a_cached_compile_names_the_environments_headers_by_the_link_only(
     }  # fmt: skip
     for target, depends in (("torch_cpu", "1"), ("torch_python", "none")):
         output = f"caffe2/CMakeFiles/{target}.dir/a.o"
-        command = [repository / "recipe/compile_cached.sh", cache, "false", *words, "-o", output]
+        command = [str(repository / "recipe/compile_cached.sh"), str(cache), "false", *words, "-o", output]
         done = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True)
         told = done.stdout.splitlines()
         assert (told[0], told[1]) == (depends, "false")

@@ -84,7 +84,10 @@ def test_one_failed_file_of_several_fails_the_run(
     monkeypatch.setattr(run, "run_file", run_file)
     assert run.run(cast(Any, None), names, 1) == 1
     word = run.CRASHED_TEST if crashed else run.FAILED_TEST
-    assert f"{word}{names[number]}" in capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith((run.CRASHED_TEST, run.FAILED_TEST))] == [
+        f"{word}{names[number]}"
+    ]
 
 
 @pytest.mark.parametrize("child", ["failure", "error"])
@@ -115,6 +118,120 @@ def test_a_file_that_takes_too_long_has_failed_whatever_its_report_says(
     monkeypatch.setattr(subprocess, "run", late)
     monkeypatch.setattr(run, "_command", lambda *_: ["pytest"])
     assert run.run_file("test_a.py", cast(Any, None), tmp_path, 1).failed == ["test_a.py"]
+
+
+PASSED = '<testcase classname="test_a" name="test_x"/>'
+SKIPPED = '<testcase classname="test_a" name="test_x"><skipped/></testcase>'
+FAILED = '<testcase classname="test_a" name="test_x"><failure/></testcase>'
+
+
+@pytest.mark.parametrize(
+    ("code", "report", "may_be_empty", "failed", "is_crash"),
+    [
+        (0, PASSED, False, [], False),
+        (1, PASSED + FAILED, False, ["test_a.py::test_x"], False),
+        (1, PASSED, False, ["test_a.py"], False),  # a module that cannot be imported after others
+        (0, SKIPPED, False, ["test_a.py"], False),
+        (5, "", False, ["test_a.py"], False),
+        (0, SKIPPED, True, [], False),
+        (5, "", True, [], False),
+        (2, "", True, ["test_a.py"], False),
+        (-11, PASSED, False, ["test_a.py"], True),
+        (-11, None, False, ["test_a.py"], True),
+        (3, None, False, ["test_a.py"], False),
+    ],
+)
+def test_a_file_has_passed_if_a_test_of_it_has_and_pytest_agrees(
+    code: int, report: str | None, may_be_empty: bool, failed: list[str], is_crash: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def pytest_run(*_: object, **__: object) -> SimpleNamespace:
+        if report is not None:
+            write(tmp_path / "report.xml", f"<testsuites><testsuite>{report}</testsuite></testsuites>")
+        return SimpleNamespace(returncode=code)
+
+    monkeypatch.setattr(subprocess, "run", pytest_run)
+    monkeypatch.setattr(run, "installed_build", lambda: BUILD)
+    chosen: Any = SimpleNamespace(keywords=lambda _: "", may_be_empty=lambda *_: may_be_empty)
+    result = run.run_file("test_a.py", chosen, tmp_path, 1)
+    assert result.failed == failed
+    assert result.crashed == (failed if is_crash else [])
+    assert result.counts[run.Outcome.FAILED] == len(failed)
+
+
+def test_a_file_runs_with_its_selection_and_a_single_test_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that the selection skips can then be debugged."""
+    for name, value in {"OMP_NUM_THREADS": "4", "PYTHONPATH": "/own", "PYTEST_ADDOPTS": "-x"}.items():
+        monkeypatch.setenv(name, value)
+    chosen = Selection(sections={Part.ONE_PYTHON.value: {"test_a.py": "test_x or\n test_y"}})
+    of_file = run._command("test_a.py", chosen, tmp_path / "report.xml", 3)
+    assert of_file[-1] == str(run.HERE / gather.TESTS / "test_a.py")
+    text = " ".join(of_file)
+    assert "-p upstream_tests.plugin -n 3 -m not hypothesis -k test_x or test_y " in text
+    assert f"--junit-xml={tmp_path}/report.xml --timeout={run.TEST_PATIENCE} " in text
+    of_test = " ".join(run._command("test_a.py::test_z", chosen, tmp_path / "report.xml", 3))
+    assert "-p no:xdist" in of_test
+    assert not any(word in of_test for word in ("upstream_tests.plugin", " -k ", "hypothesis", " -n "))
+    made = run._environment(tmp_path)
+    assert made["PYTHONPATH"].split(":") == [str(run.HERE), str(run.HERE / gather.TESTS), "/own"]
+    assert (made["OMP_NUM_THREADS"], "PYTEST_ADDOPTS" in made) == ("4", False)
+    assert made["TORCHINDUCTOR_CACHE_DIR"].startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize(("processors", "memory", "count"), [("8", 100.0, 8), ("8", 7.6, 3), ("8", 1.0, 1)])
+def test_as_many_tests_run_as_processors_and_memory_allow(
+    processors: str, memory: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPU_COUNT", processors)
+    monkeypatch.setattr(run, "_free_memory", lambda: memory)
+    assert run.jobs() == count
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ([], ["test_a.py", "test_b.py"]),
+        (["--each-python"], ["test_a.py"]),
+        (["test_b.py::T::test_x", "--each-python"], ["test_b.py::T::test_x"]),
+    ],
+)
+def test_the_files_run_that_are_named_or_that_each_python_needs(
+    words: list[str], names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = Selection(
+        sections={Part.EACH_PYTHON.value: {"test_a.py": ""}, Part.ONE_PYTHON.value: {"test_b.py": ""}}
+    )
+    ran: list[tuple[list[str], int]] = []
+
+    def run_all(_: object, names: list[str], count: int) -> int:
+        ran.append((names, count))
+        return 1
+
+    monkeypatch.setattr(upstream_tests, "read_selection", lambda: chosen)
+    monkeypatch.setattr(upstream_tests, "run", run_all)
+    assert upstream_tests.main(["run", *words, "--jobs", "3"]) == 1
+    assert ran == [(names, 3)]
+
+
+def test_the_selected_tests_are_packed_with_all_that_they_need(tmp_path: Path) -> None:
+    """Modules and data of the folder of tests, and the tree's own selection, but no module of the standard library."""
+    tests = tmp_path / "tree" / gather.TESTS
+    write(tests / selection.NAME, "[each Python]\ntest_a.py =\n")
+    imports = "import helper\nfrom package.inner import x\nimport typing\nopen('data.json')\n"
+    for name in ("test_a.py", "test_b.py"):
+        write(tests / name, imports if name == "test_a.py" else "")
+    needed = ["data.json", "expect/a.txt", "helper.py", "package/__init__.py", "package/inner.py"]
+    for name in (*needed, "typing/__init__.py", "other.py"):
+        write(tests / name)
+    gather.gather(tmp_path / "tree", tmp_path / "packed")
+    packed = tmp_path / "packed" / gather.TESTS
+    found = sorted(path.relative_to(packed).as_posix() for path in packed.rglob("*") if path.is_file())
+    assert found == sorted([*needed, "test_a.py"])
+    assert (tmp_path / "packed/upstream_tests" / selection.NAME).read_text() == (
+        tests / selection.NAME
+    ).read_text()
 
 
 def test_one_unknown_file_of_several_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from dataclasses import replace
@@ -57,6 +58,32 @@ def test_a_build_that_lacks_one_word_of_a_condition_skips_nothing(missing: str) 
     selection = Selection(sections={f"skip {' '.join(sorted(BUILD.words))}": {"test_a.py::*": "reason"}})
     assert selection.skips(BUILD) == [("test_a.py::*", "reason")]
     assert selection.skips(replace(BUILD, words=BUILD.words - {missing})) == []
+
+
+def test_a_version_before_a_release_meets_the_conditions_of_the_release() -> None:
+    assert replace(BUILD, version="2.14.0a0+git1").meets(">=2.14 <2.15")
+
+
+def test_the_skips_of_all_sections_count_by_names_as_they_are_written(tmp_path: Path) -> None:
+    text = "[skip]\ntest_a.py::TestA::test_X_* = one\n[skip cuda]\ntest_b.py = two\n[skip cpu]\ntest_c.py = three\n"
+    chosen = read_selection(write(tmp_path / selection.NAME, text))
+    assert chosen.skips(BUILD) == [("test_a.py::TestA::test_X_*", "one"), ("test_b.py", "two")]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "blas", "words"),
+    [(None, "BLAS_INFO=mkl, ", {"cpu", "mkl"}), ("13.0", "BLAS_INFO=open, ", {"cuda", "generic"})],
+)
+def test_the_installed_torch_has_the_words_of_its_build(
+    cuda: str | None, blas: str, words: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = SimpleNamespace(
+        version=SimpleNamespace(cuda=cuda), __config__=SimpleNamespace(show=lambda: blas), __version__="2.6.0"
+    )
+    monkeypatch.setitem(sys.modules, "torch", cast(Any, torch))
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    assert selection.installed_build() == Build("2.6.0", frozenset({*words, "aarch64", python}))
 
 
 def test_an_expression_of_several_lines_is_one_for_pytest() -> None:

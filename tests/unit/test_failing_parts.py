@@ -580,10 +580,10 @@ def test_a_compiled_wheel_is_kept_if_it_has_no_fault(fault: str, tmp_path: Path)
     """Else each later installation would take it."""
     made = write(tmp_path / "scatter/a.whl")
     builder = SimpleNamespace(build=lambda *_: made)
+    ready = installer._Compile(source=tmp_path, environ={}, kept=tmp_path / "kept")
     steps = SimpleNamespace(
-        _log=lambda _: "log", _ready={"scatter": (None, None)}, _options=SimpleNamespace(jobs=1),
-        _report=lambda _: None, _builder=builder, _fault=lambda *_: fault, _folder=tmp_path,
-        _kept_folder=lambda _: tmp_path / "kept", _environment=SimpleNamespace(python="3.12"),
+        _log=lambda _: "log", _ready={"scatter": ready}, _options=SimpleNamespace(jobs=1), _report=lambda _: None,
+        _builder=builder, _fault=lambda *_: fault, _folder=tmp_path, _environment=SimpleNamespace(python="3.12"),
     )  # fmt: skip
     steps._options.progress = lambda _: None
     request = SimpleNamespace(name="scatter", version="1", archs=())

@@ -757,6 +757,32 @@ def test_a_checkout_of_another_version_than_the_requested_is_refused(
     assert indexes == [user.pip], "those of the environment's pip"
 
 
+def test_a_wheel_is_kept_under_the_sources_that_were_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compile takes minutes, in which users edit their checkout."""
+    setup = write(tmp_path / "pyg-lib/setup.py")
+
+    def unpack(*_: object, **__: object) -> Path:
+        setup.write_text("# edited since")
+        return tmp_path
+
+    monkeypatch.setattr(installer, "unpack_sources", unpack)
+    monkeypatch.setattr(Builder, "check", lambda *_: None)
+    monkeypatch.setattr(Builder, "prepare", lambda *_, **__: None)
+    monkeypatch.setattr(Builder, "check_setup", lambda *_: "")
+    options = InstallOptions(
+        environment=environment(prefix=tmp_path, cuda_version=None), mode=Mode.SOURCE, index=PygIndex(),
+        sources=tmp_path, cache=tmp_path, archs=(), logs=tmp_path, jobs=1, report=print, progress=print,
+    )  # fmt: skip
+    steps = installer._Installer(options, tmp_path, only_plan=False)
+    request = ended("pyg_lib")
+    before = steps._kept_folder(request)
+    steps._get_ready(request)
+    assert steps._ready[request.name].kept == before
+    assert steps._kept_folder(request) != before
+
+
 @pytest.mark.parametrize(("asked", "is_found"), [("", True), ("0.7", True), ("0.8.0", False)])
 def test_a_kept_wheel_of_another_version_than_the_requested_is_not_taken(
     asked: str, is_found: bool, tmp_path: Path

@@ -1615,7 +1615,7 @@ def test_compilers_are_tested_once_for_each_set_of_architectures(
     steps = SimpleNamespace(
         _options=SimpleNamespace(mode=Mode.SOURCE, sources=None, cache=tmp_path),
         _environment=SimpleNamespace(cuda_version="13.0", pip=()), _folder=tmp_path, _builder=builder, _tested=set(),
-        _report=lambda _: None, _pip=None, _only_plan=True,
+        _report=lambda _: None, _pip=None, _only_plan=True, _kept_folder=lambda _: tmp_path,
     )  # fmt: skip
     for name, arch in (("scatter", "9.0"), ("sparse", "12.0"), ("cluster", "9.0")):
         request = SimpleNamespace(name=name, archs=(arch,), extension=None, release=None)

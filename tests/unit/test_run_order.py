@@ -972,10 +972,11 @@ def test_a_compiled_wheel_is_kept_when_it_is_verified(fault: str, tmp_path: Path
 
     request = SimpleNamespace(name="scatter", version="2", archs=())
     options = SimpleNamespace(jobs=1, progress=lambda _: None)
+    ready = installer._Compile(source=tmp_path, environ={}, kept=kept)
     install = SimpleNamespace(
-        _log=lambda _: tmp_path / "log", _ready={"scatter": (tmp_path, {})}, _options=options, _report=list,
+        _log=lambda _: tmp_path / "log", _ready={"scatter": ready}, _options=options, _report=list,
         _environment=SimpleNamespace(python="3.12"), _builder=SimpleNamespace(build=lambda *_: made),
-        _fault=find_fault, _kept_folder=lambda _: kept, _folder=tmp_path / "work",
+        _fault=find_fault, _folder=tmp_path / "work",
     )  # fmt: skip
     if fault:
         with pytest.raises(BuildError, match=fault):

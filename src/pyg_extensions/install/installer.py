@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -81,6 +81,15 @@ def _ignore(sentence: str) -> None:
     """Report nothing."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Compile:
+    """A prepared compile."""
+
+    source: Path  #: the folder of setup.py
+    environ: dict[str, str]
+    kept: Path  #: the folder for its wheel, by the sources before they were copied: users may edit a checkout meanwhile
+
+
 class _Installer:
     def __init__(self, options: InstallOptions, folder: Path, *, only_plan: bool) -> None:
         self._options = options
@@ -102,8 +111,7 @@ class _Installer:
         )
         #: architectures for which the compilers work
         self._tested: set[tuple[str, ...]] = set()
-        #: sources and environment variables, by extension
-        self._ready: dict[str, tuple[Path, dict[str, str]]] = {}
+        self._ready: dict[str, _Compile] = {}  # by extension
 
     def choose_all(self, requests: Sequence[Installation]) -> None:
         """Choose the origin of each extension, and prepare the compiles."""
@@ -251,6 +259,7 @@ class _Installer:
             self._builder.check(environ, archs)
             self._tested.add(archs)
         self._builder.prepare(request.extension, self._pip, only_try=self._only_plan)
+        kept = self._kept_folder(request)
         source = unpack_sources(
             request.extension,
             request.release,
@@ -267,7 +276,7 @@ class _Installer:
                     f"{request.name} {request.asked}: the sources are of version {version}",
                     f"check out {request.asked} in the folder of --pyg-sources, or request {version}",
                 )
-            self._ready[request.name] = (source, environ)
+            self._ready[request.name] = _Compile(source=source, environ=environ, kept=kept)
 
     def finish(self, request: Installation) -> None:
         """Install from the chosen origin; compile if the wheel proves faulty."""
@@ -301,7 +310,7 @@ class _Installer:
     def _compile(self, request: Installation) -> Path:
         """Compile, verify the wheel, move it to the kept wheels and return its path."""
         log = self._log(request)
-        source, environ = self._ready.pop(request.name)
+        ready = self._ready.pop(request.name)
         subject = request.version
         if request.archs:
             subject += f" for {', '.join(request.archs)}"
@@ -320,10 +329,10 @@ class _Installer:
             self._options.progress(subject)
 
         follow("::megabuild:: phase compile")
-        wheel = self._builder.build(source, log, environ, follow)
+        wheel = self._builder.build(ready.source, log, ready.environ, follow)
         if problem := self._fault(wheel, request):
             raise BuildError(f"the compiled wheel {problem} (log: {log})", "fix the error in the log")
-        kept = self._kept_folder(request) / wheel.name
+        kept = ready.kept / wheel.name
         files.move(wheel, kept)
         shutil.rmtree(self._folder / request.name)
         return kept

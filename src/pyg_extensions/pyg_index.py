@@ -161,7 +161,8 @@ def _misfit(
     its = _built_for(wheel)
     if its and its != f"{target.torch_minor} {target.tag}":
         return _Misfit(3, f"is for torch {its}")
-    if version is not None and wheel.version.public != Version(version).public:
+    # as numbers: 0.8 is 0.8.0
+    if version is not None and Version(wheel.version.public) != Version(Version(version).public):
         return _Misfit(2, f"is version {wheel.version.public}, not {version}")
     if not tagged:
         return _Misfit(1, f"is for {min(map(str, wheel.tags))}")

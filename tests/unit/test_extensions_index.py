@@ -66,7 +66,8 @@ def test_the_newest_fitting_wheel_is_taken(tmp_path: Path) -> None:
     versions = ("2.1.1", "2.1.10", "2.1.2")
     names = [wheel("312-cp312-linux_x86_64", project=f"torch_scatter-{version}") for version in versions]
     offered = wheels(tmp_path, *names)
-    for version, found in ((None, ["2.1.10", "2.1.2", "2.1.1"]), ("2.1.2", ["2.1.2"])):
+    every = ["2.1.10", "2.1.2", "2.1.1"]
+    for version, found in ((None, every), ("2.1.2", ["2.1.2"]), ("2.1.2.0+pt213cpu", ["2.1.2"])):
         fits, _ = fitting("torch_scatter", offered, target(), version)
         assert [wheel.version.public for wheel in fits] == found
     assert "not 3.0" in fitting("torch_scatter", offered, target(), "3.0")[1]

@@ -75,8 +75,8 @@ class World:
 def world(tmp_path: Path) -> World:
     parts, host, toolkit = tmp_path / "parts", tmp_path / "host", tmp_path / "cuda"
     program(tmp_path / "cache", CACHE)
-    for name in ("gcc", "g++", "x86_64-conda-linux-gnu-c++"):
-        program(host / name, HOST.format(parts=parts))
+    for name in ("host/gcc", "host/g++", "host/x86_64-conda-linux-gnu-c++", "c++/bin/gcc"):
+        program(tmp_path / name, HOST.format(parts=parts))
     for name in ("cc1", "cc1plus", "as", "collect2"):
         program(parts / name, "")
     program(toolkit / "bin/nvcc", PLAN.format(toolkit=toolkit, host=host))
@@ -93,6 +93,7 @@ def world(tmp_path: Path) -> World:
         *(("host/gcc", part) for part in ("host/gcc", "parts/cc1", "parts/cc1plus", "parts/as")),
         *(("host/g++", part) for part in ("host/g++", "parts/cc1plus", "parts/as")),
         ("host/x86_64-conda-linux-gnu-c++", "parts/as"),
+        ("c++/bin/gcc", "parts/cc1"),  # the name of the program counts, not of its folder
     ],
 )
 def test_another_program_that_compiles_is_another_key(world: World, compiler: str, part: str) -> None:

@@ -20,7 +20,7 @@ fi
 # ccache would compare the listed headers only
 [ -z "$lacks_system_headers" ] || unset CCACHE_DEPEND
 
-case "$2" in
+case "${2##*/}" in
     *++*) parts="cc1plus as" ;;
     *) parts="cc1 cc1plus as" ;;
 esac

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import platform
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -105,12 +108,12 @@ class Unusable:
 @pytest.mark.parametrize(
     ("parts", "archs", "devices", "problem"),
     [
-        ({"_C": Unusable(AttributeError())}, [], ["9.0"], ""),  # PyTorch for CPUs
-        ({"_C": SimpleNamespace(_cuda_getArchFlags=lambda: None)}, [], ["9.0"], ""),
+        ({"_C": Unusable(AttributeError())}, [], ["9.0", "12.0"], ""),  # PyTorch for CPUs
+        ({"_C": SimpleNamespace(_cuda_getArchFlags=lambda: None)}, [], ["9.0", "12.0"], ""),
         (
             {"_C": SimpleNamespace(_cuda_getArchFlags=lambda: "sm_90 sm_120")},
             ["sm_90", "sm_120"],
-            ["9.0"],
+            ["9.0", "12.0"],
             "",
         ),
         ({"cuda": Unusable(RuntimeError("driver too old"))}, ["sm_75"], [], "RuntimeError: driver too old"),
@@ -122,7 +125,9 @@ def test_a_python_says_as_much_of_its_torch_as_works(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     gpus = SimpleNamespace(
-        is_available=lambda: True, device_count=lambda: 1, get_device_capability=lambda _: (9, 0)
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        get_device_capability=lambda number: (9 + 3 * number, 0),
     )
     works: dict[str, Any] = {
         "__version__": "2.13.0", "version": SimpleNamespace(cuda="13.0"), "cuda": gpus,
@@ -140,6 +145,62 @@ def test_a_python_says_as_much_of_its_torch_as_works(
     assert (facts["prefix"], facts["base_prefix"]) == (sys.prefix, sys.base_prefix)
     assert facts["python"] == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert facts["include"]
+
+
+class Distribution:
+    """An installed distribution; without a name, its metadata is damaged."""
+
+    def __init__(self, folder: str, name: str, version: str) -> None:
+        self._path = Path("/e/site", folder)
+        self._name = name
+        self.version = version
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        if not self._name:
+            raise ValueError("damaged")
+        return {"Name": self._name}
+
+
+@pytest.mark.parametrize(
+    ("libc", "glibc"), [(("glibc", "2.36"), "2.36"), (("", ""), ""), (("musl", "1.2"), "")]
+)
+@pytest.mark.parametrize("is_venv", [True, False])
+def test_a_python_says_what_is_installed_in_it_and_whose_it_is(
+    libc: tuple[str, str], glibc: str, is_venv: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Python imports the first of two distributions; only a system's own Python belongs to the system."""
+    found = [
+        Distribution("~orch_scatter-1.dist-info", "torch_scatter", "1"),  # of a pip that was interrupted
+        Distribution("damaged.dist-info", "", "1"),
+        Distribution("torch_scatter-2.dist-info", "Torch.Scatter", "2"),
+        Distribution("torch_scatter-3.dist-info", "torch-scatter", "3"),
+    ]
+    write(tmp_path / "EXTERNALLY-MANAGED")
+    where = sysconfig.get_path
+    monkeypatch.setattr(
+        sysconfig, "get_path", lambda name: str(tmp_path) if name == "stdlib" else where(name)
+    )
+    monkeypatch.setattr(sys, "base_prefix", "/usr" if is_venv else sys.prefix)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: found)
+    monkeypatch.setattr(platform, "libc_ver", lambda: libc)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    runpy.run_path(str(ask_python))
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["distributions"] == {"torch_scatter": "2"}
+    assert (facts["glibc"], facts["managed"]) == (glibc, not is_venv)
+
+
+def test_an_attempt_that_fails_leaves_its_time_and_no_origin() -> None:
+    item = ended("torch_scatter", origin=Origin.PREBUILT, wheel=Path("a.whl"), offered="b.whl")
+    said: list[str] = []
+    with item.attempt(said.append):
+        raise ProviderError("no answer")
+    assert (item.origin, item.wheel, item.offered) == (None, None, "")
+    assert said == ["torch_scatter failed: no answer"]
+    assert item.error is not None
+    assert item.seconds > 3.2, "with that of the attempts before"
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,28 @@ def test_a_python_says_what_is_installed_in_it_and_whose_it_is(
     assert (facts["glibc"], facts["managed"]) == (glibc, not is_venv)
 
 
+@pytest.mark.parametrize(("extension", "namespace"), [("torch_scatter", "torch_scatter"), ("pyg_lib", "pyg")])
+@pytest.mark.parametrize(
+    ("wanted", "compiled", "fault"),
+    [
+        ("13.0", 13000, ""), ("13.0", 13010, ""), (None, -1, ""), (None, 0, ""),
+        ("13.0", 12090, "it was compiled for CUDA 12.9, PyTorch for CUDA 13.0"),
+        ("13.0", -1, "it was compiled without CUDA, PyTorch for CUDA 13.0"),
+        (None, 13000, "it was compiled with CUDA, PyTorch without"),
+    ],
+)  # fmt: skip
+def test_an_extension_works_with_the_cuda_of_its_pytorch_only(
+    extension: str, namespace: str, wanted: str | None, compiled: int, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    reports = SimpleNamespace(cuda_version=lambda: compiled)
+    torch = SimpleNamespace(version=SimpleNamespace(cuda=wanted), ops=SimpleNamespace(**{namespace: reports}))
+    for name, module in {"torch": torch, extension: SimpleNamespace()}.items():
+        monkeypatch.setitem(sys.modules, name, cast(Any, module))
+    monkeypatch.setattr(sys, "argv", ["-c", extension])
+    with pytest.raises(SystemExit, match=f"^{fault}$") if fault else nullcontext():
+        exec(user_environment._CHECK, {})
+
+
 def test_an_attempt_that_fails_leaves_its_time_and_no_origin() -> None:
     item = ended("torch_scatter", origin=Origin.PREBUILT, wheel=Path("a.whl"), offered="b.whl")
     said: list[str] = []

@@ -26,7 +26,7 @@ from small_files import program, write
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from groundwork import files
+from groundwork import files, pip_output
 from groundwork.errors import (
     BuildError,
     IntegrityError,
@@ -456,6 +456,30 @@ def test_a_place_that_is_full_or_closed_is_told_from_an_index(
     user = environment(interpreter=python, distributions={"pip": "25"})
     with pytest.raises(kind):
         run_pip(user, "install", "x", what="pip does not install x", links=None, temporary=tmp_path)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_pip_gets_archives_and_the_users_settings_but_no_cache_of_wheels(
+    private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's limits of versions are for the environment; it may have to wait for an index longer than usual."""
+    variables = "$TMPDIR $PIP_RETRIES $PIP_DEFAULT_TIMEOUT $PIP_CONSTRAINT"
+    script = f'case "$*" in *"config list") exit 0;; esac\necho "$@" "{variables}"; exit 1'
+    python = fake_python(tmp_path, script)
+    for name, value in {"RETRIES": "7", "CONSTRAINT": "/own/limits", "TARGET": "/elsewhere"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.delenv("PIP_DEFAULT_TIMEOUT", raising=False)
+    monkeypatch.setattr(pip_output, "explain", lambda text: text.strip())
+    user = environment(interpreter=python, distributions={"pip": "25"})
+    with pytest.raises(ProviderError) as told:
+        run_pip(
+            user, "install", "x", what="pip does not install x", links=tmp_path, temporary=tmp_path / "t",
+            private=private,
+        )  # fmt: skip
+    said = told.value.message.removeprefix("pip does not install x: ")
+    words = ["-I -m pip install --quiet --disable-pip-version-check --no-input --no-cache-dir x --find-links"]
+    words += [str(tmp_path), f"{tmp_path}/t 7 10", "/own/limits"]
+    assert said == " ".join(words[:-1] if private else words)
 
 
 @pytest.mark.parametrize("start", [installer.plan, installer.install])

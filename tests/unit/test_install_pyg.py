@@ -1005,7 +1005,8 @@ def test_a_compile_needs_leave_archs_and_compilers(
 @pytest.mark.parametrize(
     ("script", "problem"),
     [
-        ("printf '\\177ELF' > $out", ""), ("echo \"f.h:1: fatal error: no\" >&2; echo end; exit 1", "fatal error: no"),
+        ("printf '\\177ELF' > $out", ""),
+        ("echo \"f.h:1: fatal error: no\" >&2; echo end >&2; exit 1", "fatal error: no"),
         ("exit 3", "exit status 3"), ("", "no code"), ("echo text > $out", "no code"),
     ],
 )  # fmt: skip
@@ -1098,6 +1099,7 @@ def test_results_are_a_table_and_a_document() -> None:
         ended("torch_scatter", origin=Origin.PREBUILT, offered=wheel),
         ended("torch_sparse", origin=Origin.SOURCE, archs=("9.0",), notes=["no wheel: " + "word " * 30]),
         ended("torch_spline_conv", origin=Origin.INSTALLED, installed="1.2.2"),
+        ended("torch_cluster", origin=Origin.KEPT, wheel=Path("/kept") / wheel, archs=("9.0",)),
         ended("pyg_lib", error=BuildError("it does not compile: x.cpp:1: error", "mend it")),
     ]
     for only_plan in (True, False):
@@ -1106,10 +1108,16 @@ def test_results_are_a_table_and_a_document() -> None:
         assert max(len(line) for line in result.lines if "  " in line.strip()) <= 80  # tables
         rows: Any = result.to_json()["extensions"]
         assert [(row["how"], row["version"]) for row in rows] == [
-            ("prebuilt", "2.1.2+pt213cu130"), ("source", "1"), ("there", "1.2.2"), (None, None),
+            ("prebuilt", "2.1.2+pt213cu130"), ("source", "1"), ("there", "1.2.2"), ("kept", "2.1.2+pt213cu130"),
+            (None, None),
         ]  # fmt: skip
-        assert [row["cpu_seconds"] is not None for row in rows] == [False, only_plan, False, False]
-        assert [row["exit_code"] for row in rows] == [0, 0, 0, 8]
+        assert [row["cpu_seconds"] is not None for row in rows] == [False, only_plan, False, False, False]
+        assert [row["exit_code"] for row in rows] == [0, 0, 0, 0, 8]
+        assert [row["wheel"] for row in rows] == [wheel, None, None, f"/kept/{wheel}", None]
+        assert [row["archs"] for row in rows] == [[], ["9.0"], [], [], []]
+        assert result.to_json()["ok"] is False
+        (cell,) = [line for line in result.lines if line.startswith("pyg_lib ")]
+        assert cell.endswith("failed")
         assert not [line for line in result.lines if "for 9.0" in line]
         shown = result.lines[result.lines.index("  pyg_lib: it does not compile: x.cpp:1: error") :]
         assert shown == ["  pyg_lib: it does not compile: x.cpp:1: error", "  pyg_lib: mend it"]

@@ -134,6 +134,50 @@ def test_flags_of_libtorch_depend_on_no_output_and_keep_its_symbols_and_librarie
     assert rpath.startswith("-Wl,-rpath,")
 
 
+@pytest.mark.parametrize(("source", "has_cuda"), [("official", True), ("model", False)])
+def test_a_compile_at_o0_is_cached_with_its_own_flags(
+    source: str, has_cuda: bool, repository: Path, tmp_path: Path
+) -> None:
+    """The cache comes after the launcher that adds them; the model compiles no kernels."""
+    made = settings(
+        repository, tmp_path, torch_optimization="0", TORCH_CCACHE="ccache", torch_source=source,
+        cuda_compiler_version="13.0", torch_cuda_arch_list="9.0",
+    )  # fmt: skip
+    told = sourced("build_env.sh", made)
+    recipe = repository / "recipe"
+    launcher = f"{recipe}/compile_at_O0.sh;{recipe}/compile_cached.sh;ccache"
+    assert {told[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")} == {launcher}
+    assert told.get("CMAKE_CUDA_COMPILER_LAUNCHER") == (launcher if has_cuda else None)
+    assert (told["USE_CUDA"], told["TORCH_CUDA_ARCH_LIST"]) == ("1", "9.0")
+
+
+@pytest.mark.parametrize(("name", "value"), [("torch_optimization", "1"), ("blas_impl", "openblas")])
+def test_an_unknown_choice_ends_the_build(name: str, value: str, repository: Path, tmp_path: Path) -> None:
+    made = settings(repository, tmp_path, **{name: value})
+    command = ["bash", "-euc", 'source "$RECIPE_DIR/build_env.sh"']
+    done = subprocess.run(command, env=made, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith(f"{name}={value}: must be ")) == (1, True)
+
+
+@pytest.mark.parametrize(("cuda", "accelerator"), [("None", "cpu"), ("13.0", "cuda130")])
+def test_an_extensions_libraries_are_verified_for_its_config(
+    cuda: str, accelerator: str, repository: Path, tmp_path: Path
+) -> None:
+    made = settings(
+        repository, tmp_path, cuda_compiler_version=cuda, torch_cuda_arch_list="9.0", CF_TORCH_CUDA_ARCH_LIST="9.0",
+        BUILD_PREFIX=str(program(tmp_path / "cuda/bin/nvcc", "").parents[1]), torch_pin="stable", SP_DIR="/site",
+        RECIPE_DIR=str(repository / "recipe/pyg/pytorch_scatter"), PYTHON="echo", FORCE_ONLY_CPU="7",
+    )  # fmt: skip
+    script = (
+        'source "$RECIPE_DIR/../common/build_env.sh"; verify_package torch_scatter; echo "${FORCE_ONLY_CPU-}"'
+    )
+    done = subprocess.run(["bash", "-euc", script], env=made, check=True, stdout=subprocess.PIPE, text=True)
+    verified, only_cpu = done.stdout.splitlines()
+    words = f"torch_scatter --folder /site --archs 9.0 --torch-pin stable --accelerator {accelerator}"
+    assert verified.endswith(f"/verify_package.py {words}")
+    assert only_cpu == ("1" if cuda == "None" else "")
+
+
 @pytest.mark.parametrize("pool", ["", " -j --jobserver-auth=fifo:/pool"])
 def test_flags_of_an_extension_depend_on_no_folder_and_its_jobs_on_the_pool(
     pool: str, repository: Path, tmp_path: Path
@@ -540,6 +584,7 @@ def test_a_cached_compile_names_the_environments_headers_by_the_link_only(
     """Objects are then found from another work folder; a macro's value is part of the object."""
     cache = program(tmp_path / "cache", 'echo "${CCACHE_DEPEND-none}"; printf "%s\\n" "$@"')
     words = ["-I/p/include", "-isystem", "/p/include", "-isystem=/p/include", "-I/pp", '-DHOME="/p/include"']
+    words.append("-DROOT=/p/include")
     environ = {
         "PATH": os.environ["PATH"], "RECIPE_DIR": str(repository / "recipe"), "PREFIX": "/p",
         "BUILD_ENV_LINK": "/env", "CCACHE_DEPEND": "1",
@@ -550,8 +595,9 @@ def test_a_cached_compile_names_the_environments_headers_by_the_link_only(
         done = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, text=True)
         told = done.stdout.splitlines()
         assert (told[0], told[1]) == (depends, "false")
-        assert told[2:8] == [
+        assert told[2:9] == [
             "-I/env/include", "-isystem", "/env/include", "-isystem=/env/include", "-I/pp", '-DHOME="/p/include"',
+            "-DROOT=/p/include",
         ]  # fmt: skip
 
 

@@ -14,6 +14,8 @@ import pytest
 from small_files import program, shared_library, write
 from wheel_files import make_wheel
 
+import check_staged
+
 SIX = "third_party/NNPACK/cmake/DownloadSix.cmake"
 
 
@@ -365,6 +367,62 @@ def test_a_library_is_refused_that_finds_nothing_through_its_link_in_torch(
     judged = subprocess.run(test, env=environment, capture_output=True, text=True)
     assert (judged.returncode == 0) is with_flags, judged.stderr
     assert with_flags or needed in judged.stderr
+
+
+@pytest.mark.parametrize(
+    ("binary", "needed", "is_fault"),
+    [
+        ("lib/libtorch_cpu.so", "libc.so.6", False), ("lib/libtorch_cpu.so", "libc10.so.2", False),
+        ("lib/libc10.so.2", "libmkl_rt.so.2", False), ("lib/libcaffe2_nvrtc.so", "libcuda.so.1", False),
+        ("lib/libtorch_cpu.so", "libgomp.so.1", True), ("lib/libc10.so.2", "libgone.so", True),
+        ("_C.so", "libgone.so", True), ("bin/torch_shm_manager", "libgone.so", True),
+        ("lib/libtorch_cpu.so", "libcuda.so.1", True), ("lib/libtorch_cpu.so", "libnvidia-ml.so.1", True),
+    ],
+)  # fmt: skip
+def test_a_library_that_users_lack_is_a_fault_of_each_file_that_needs_it(
+    binary: str, needed: str, is_fault: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch, prefix = tmp_path / "torch", tmp_path / "env"
+    for place in (
+        "lib/libtorch_cpu.so",
+        "lib/libc10.so.2",
+        "lib/libcaffe2_nvrtc.so",
+        "_C.so",
+        "bin/torch_shm_manager",
+    ):
+        write(torch / place, "\x7fELF")
+    write(torch / "bin/script", "#!/bin/sh\n")
+    write(prefix / "lib/libmkl_rt.so.2")
+    found = {torch / binary: [needed]}
+    monkeypatch.setattr(check_staged, "needed", lambda path: found.pop(path, []))
+    faults = list(check_staged.lacking(torch, prefix))
+    assert found == {}, "not looked at"
+    assert len(faults) == is_fault
+    assert all(f"{torch / binary} needs {needed}" in fault for fault in faults)
+
+
+def test_needed_libraries_are_asked_of_the_compilers_own_readelf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build environment may have no other one."""
+    line = "0x1 (NEEDED) Shared library: [libx.so.1]"
+    monkeypatch.setenv("READELF", str(program(tmp_path / "of-conda-readelf", f'echo "{line}"')))
+    assert check_staged.needed(tmp_path) == ["libx.so.1"]
+
+
+def test_scripts_of_cmake_that_would_download_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "build/x/CMakeLists.txt")
+    assert check_staged.main(["downloads", "build"]) == 0
+    places = ("build/x/download-six.cmake", "build/y/tmp/z-gitclone.cmake")
+    for place in places:
+        write(tmp_path / place)
+    assert check_staged.main(["downloads", "build"]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[1:3] == [f"  {tmp_path / place}" for place in places]
+    assert said[3].startswith("hint: ")
 
 
 HEADER, HIDDEN = "torch/csrc/jit/python/pybind_utils.h", "torch::jit::detail::_tryToInferTypeImpl"

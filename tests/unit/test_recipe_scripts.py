@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -399,6 +400,50 @@ def test_a_library_that_users_lack_is_a_fault_of_each_file_that_needs_it(
     assert found == {}, "not looked at"
     assert len(faults) == is_fault
     assert all(f"{torch / binary} needs {needed}" in fault for fault in faults)
+
+
+@pytest.mark.parametrize("fault", ["", "ImportError: no symbol"])
+@pytest.mark.parametrize("has_extension", [True, False])
+def test_a_staged_torch_is_imported_with_its_libraries_for_this_python(
+    has_extension: bool, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to 2.12, setup.py makes torch._C later; the tree may have another Python's, and one library needs a driver."""
+    own = f"_C{EXTENSION_SUFFIXES[0]}"
+    torch, sources = tmp_path / "installed/torch", tmp_path / "sources"
+    places = ["lib/libc10.so", "lib/libcaffe2_nvrtc.so", "_C.cpython-399-x86_64-linux-gnu.so"]
+    places += [own] * has_extension
+    for place in (*places, "version.py"):
+        write(torch / place, "\x7fELF")
+    for place in (
+        "torch/__init__.py",
+        "torch/lib/of-the-sources",
+        "torch/csrc/a.cpp",
+        "torchgen/x.py",
+        "functorch/x.py",
+    ):
+        write(sources / place)
+    seen: list[str] = []
+    loaded: list[str] = []
+
+    def import_fault() -> str:
+        view = Path(sys.path[0])
+        for path in sorted(view.rglob("*")):
+            seen.append(path.relative_to(view).as_posix())
+        assert (view / "torch/lib").resolve() == torch / "lib"
+        return fault
+
+    def load(library: Path) -> bool:
+        loaded.append(library.name)
+        return True
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(check_staged, "import_fault", import_fault)
+    monkeypatch.setattr(check_staged, "is_loadable", load)
+    assert list(check_staged.broken(sources, torch)) == ([fault] if fault else [])
+    assert {"torch/__init__.py", "torch/version.py", "functorch", "torchgen"} <= set(seen)
+    assert loaded == ([] if fault else [*[own] * has_extension, "libc10.so"])
+    assert isinstance(sys.meta_path[0], check_staged.StagedC) is not has_extension
 
 
 def test_needed_libraries_are_asked_of_the_compilers_own_readelf(

@@ -66,10 +66,12 @@ def test_a_built_tree_is_laid_without_its_sources(tmp_path: Path) -> None:
     more = ("bin/torch_shm_manager", "include/c10/util/a.h", "share/cmake/Torch/TorchConfig.cmake")
     for place in [*TREES["2.6.0's source"], *COMPILED, *STRAY, *more, of_own_packages]:
         write(tree / place)
+    (tree / "include/c10/linked").symlink_to("util")
     for _ in range(2):  # over those of an earlier, interrupted install
         install_libtorch.install(tree, prefix)
     laid = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if not path.is_dir()}
     assert laid == {*COMPILED, *more}
+    assert (prefix / "include/c10/linked").readlink() == Path("util")
     assert {path.name for path in (prefix / "lib").iterdir() if path.is_dir()} == set()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -53,6 +54,8 @@ def test_files_that_read_a_macro_include_the_header_and_no_command_line_names_th
     assert [line.strip() for line in text.splitlines() if "-D" in line] == [
         "add_compile_options(-DOTHER)", "ADD_DEFINITIONS(-DDNNL_UKERNEL)",
     ]  # fmt: skip
+    config = (tree / CONFIG).read_text()
+    assert re.findall(r"AT_\w+\(\)", config) == ["AT_MKLDNN_ENABLED()", "AT_BUILD_WITH_BLAS()"]
     assert (tree / "aten/src/ATen/BlasConfig.h.in").read_text().splitlines()[2:] == [
         "#define AT_MKL_ENABLED() @AT_MKL_ENABLED@", "#define AT_POCKETFFT_ENABLED() 0",
         "#cmakedefine BLAS_HAS_SBGEMM", "#cmakedefine MKL_HAS_SBGEMM",

@@ -60,15 +60,19 @@ def test_libraries_programs_headers_and_cmake_files_are_those_of_upstream_s_whee
     assert headers == set(install_libtorch.HEADERS)
 
 
-def test_a_built_tree_is_laid_without_its_sources(tmp_path: Path) -> None:
+def test_a_built_tree_is_laid_without_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("another file system")
+
     tree, prefix = tmp_path / "torch", tmp_path / "env"
     of_own_packages = "lib/libtorch_cuda_linalg.so"
     more = ("bin/torch_shm_manager", "include/c10/util/a.h", "share/cmake/Torch/TorchConfig.cmake")
     for place in [*TREES["2.6.0's source"], *COMPILED, *STRAY, *more, of_own_packages]:
         write(tree / place)
     (tree / "include/c10/linked").symlink_to("util")
-    for _ in range(2):  # over those of an earlier, interrupted install
-        install_libtorch.install(tree, prefix)
+    install_libtorch.install(tree, prefix)
+    monkeypatch.setattr(install_libtorch.os, "link", refuse)  # type: ignore[attr-defined]
+    install_libtorch.install(tree, prefix)  # over those of an earlier, interrupted install
     laid = {path.relative_to(prefix).as_posix() for path in prefix.rglob("*") if not path.is_dir()}
     assert laid == {*COMPILED, *more}
     assert (prefix / "include/c10/linked").readlink() == Path("util")

@@ -185,6 +185,23 @@ def test_libtorch_and_links_to_it_find_the_libraries_that_a_wheel_for_arm_brings
         assert found.count("/libtorch/lib") == 2, found
 
 
+def test_a_python_gets_its_own_wheel_and_the_free_threaded_one_another(tmp_path: Path) -> None:
+    names = {
+        python: f"torch-2-cp314-{abi}-any.whl" for python, abi in (("3.14", "cp314"), ("3.14t", "cp314t"))
+    }
+    for number, name in enumerate(names.values()):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("torch/version.py", str(number))
+    found = {python: wheel_parts.find(tmp_path, python) for python in names}
+    assert {python: wheel.path.name for python, wheel in found.items()} == names
+    one, other = (wheel.members["torch/version.py"] for wheel in found.values())
+    assert one != other, "the contents differ, not the sizes"
+    (tmp_path / "former").mkdir()
+    shutil.copy2(tmp_path / names["3.14"], tmp_path / "former" / "torch-1-cp314-cp314-any.whl")
+    with pytest.raises(FileNotFoundError, match=r" 2 .*3\.14 instead of one"):
+        wheel_parts.find(tmp_path, "3.14")
+
+
 def test_a_wheel_that_reaches_outside_itself_or_is_missing_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "torch-1-cp312-cp312-any.whl", "w") as archive:
         archive.writestr("torch/../../outside", "")

@@ -139,19 +139,22 @@ def test_what_is_the_same_becomes_links_and_metadata_names_what_is_there(tmp_pat
     assert "testing" in names
 
 
-def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path) -> None:
-    prefix = split(
-        wheel(tmp_path / "a", "312"),
-        wheel(tmp_path / "b", "313", libtorch_cpu_so=b"other", b_h=b"other"),
-        tmp_path,
-    )
+def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it has the same size; a library differs if the loader reads something else."""
+    base = wheel(tmp_path / "a", "312")
+    other = wheel(tmp_path / "b", "313", libtorch_cpu_so=b"own", b_h=b"x")
+    prefix = split(base, other, tmp_path)
     torch = prefix / "site" / "torch"
-    assert (torch / "lib/libtorch_cpu.so").read_bytes() == b"other"
+    assert (torch / "lib/libtorch_cpu.so").read_bytes() == b"own"
     assert (prefix / "lib/libtorch_cpu.so").read_bytes() == b"cpu"
     assert not (torch / "include/c10").is_symlink()
     assert (torch / "include/c10/a.h").is_symlink()
-    assert (torch / "include/c10/b.h").read_bytes() == b"other"
+    assert (torch / "include/c10/b.h").read_bytes() == b"x"
     assert (torch / "include/ATen").is_symlink()
+    differing = {"torch/lib/libtorch_cpu.so", "torch/include/c10/b.h"}
+    assert split_wheel.shared(other, base).isdisjoint(differing)
+    monkeypatch.setattr(split_wheel, "same_code", lambda *_: True)
+    assert split_wheel.shared(other, base) & differing == {"torch/lib/libtorch_cpu.so"}
 
 
 def test_libtorch_and_links_to_it_find_the_libraries_that_a_wheel_for_arm_brings_along(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import shutil
 import subprocess
@@ -26,7 +28,11 @@ Requires-Dist: triton==3.7.1
 
 Requires-Dist: nvidia-in-the-description
 """
-ENTRY_POINTS = "[console_scripts]\ntorchrun = torch.distributed.run:main\n"
+ENTRY_POINTS = """\
+[console_scripts]
+torchrun = torch.distributed.run:main
+torchmodel = torch.model:Model.run [extra]
+"""
 FILES = {
     "torch/__init__.py": b"",
     "torch/_C.so": b"python side",
@@ -123,10 +129,15 @@ def test_what_is_the_same_becomes_links_and_metadata_names_what_is_there(tmp_pat
     assert "nvidia-in-the-description" in metadata
     record = (info / "RECORD").read_text().splitlines()
     assert not [line for line in record if line.startswith(("torch/test/", "torch/lib/libc10"))]
-    assert sum(line.startswith("torch-2.13.0.dist-info/METADATA,") for line in record) == 1
+    digest = base64.urlsafe_b64encode(hashlib.sha256(metadata.encode()).digest()).decode().rstrip("=")
+    (described,) = [line for line in record if line.startswith("torch-2.13.0.dist-info/METADATA,")]
+    assert described == f"torch-2.13.0.dist-info/METADATA,sha256={digest},{len(metadata)}"
+    assert (info / "INSTALLER").read_text() == "conda\n"
     program = prefix / "bin" / "torchrun"
     assert program.read_text().startswith(f"#!{prefix}/bin/python\n")
     assert program.stat().st_mode & 0o111
+    of_class = (prefix / "bin" / "torchmodel").read_text().splitlines()
+    assert (of_class[2], of_class[-1].strip()) == ("from torch.model import Model", "sys.exit(Model.run())")
     names = {path.name for path in prefix.rglob("*")}
     assert not names & {
         "old.pyc",
@@ -137,6 +148,25 @@ def test_what_is_the_same_becomes_links_and_metadata_names_what_is_there(tmp_pat
         "libgfortran.so.5",
     }
     assert "testing" in names
+
+
+def test_each_part_comes_from_its_own_wheel_and_changes_no_file_of_a_package_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of an environment are hard links to those of the cache."""
+    monkeypatch.chdir(tmp_path)
+    for tag in ("312", "313"):
+        wheel(tmp_path / "wheels", tag, _C_so=f"of {tag}".encode(), libc10_so=f"c10 of {tag}".encode())
+    cached = write(tmp_path / "cache/libc10.so", "of the cache")
+    prefix = tmp_path / "prefix"
+    (prefix / "lib").mkdir(parents=True)
+    (prefix / "lib/libc10.so").hardlink_to(cached)
+    assert split_wheel.main(["libtorch", "wheels", "3.12", str(prefix)]) == 0
+    words = ["pytorch", "wheels", "3.12", str(prefix), "3.13", str(prefix / "site"), "/python"]
+    assert split_wheel.main(words) == 0
+    assert (prefix / "lib/libc10.so").read_text() == "c10 of 312"
+    assert (prefix / "site/torch/_C.so").read_text() == "of 313"
+    assert cached.read_text() == "of the cache"
 
 
 def test_a_file_that_differs_stays_the_pythons_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

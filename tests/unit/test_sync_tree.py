@@ -194,6 +194,35 @@ def test_a_former_source_is_not_removed_through_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "moved/a.h").exists()
 
 
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_tree_in_its_sources_own_folder_keeps_them(is_linked: bool, tmp_path: Path) -> None:
+    """Without the driver, the tree is in the engine's work folder."""
+    source = write(tmp_path / "work/a.cpp").parent
+    tree = source
+    if is_linked:
+        tree = tmp_path / "link"
+        tree.symlink_to(source)
+    assert sync_tree.main([str(source), str(tree)]) == 0
+    assert [path.name for path in source.iterdir()] == ["a.cpp"]
+
+
+@pytest.mark.parametrize("changed", ["mode", "content", "kind"])
+def test_a_source_of_the_same_size_and_date_is_compared(changed: str, tmp_path: Path) -> None:
+    """A patch may change a letter, and patched files may have the date of their archive."""
+    source, tree = tmp_path / "work", tmp_path / "tree"
+    new = write(source / "a.py", "new\n")
+    old = write(tree / "a.py", "old\n" if changed == "content" else "new\n")
+    if changed == "mode":
+        new.chmod(0o755)
+    elif changed == "kind":
+        old.rename(tree / "b.py")
+        old.symlink_to("b.py")
+    for path in (new, old):
+        os.utime(path, (1, 1))
+    assert sync_tree.sync(source, tree).written == 1
+    assert (old.read_text(), old.is_symlink(), old.stat().st_mode) == ("new\n", False, new.stat().st_mode)
+
+
 def test_without_a_folder_of_sources_the_tree_keeps_its_own(tmp_path: Path) -> None:
     source = write(tmp_path / "source/a.h").parent
     sync_tree.sync(source, tmp_path / "tree")

@@ -206,6 +206,13 @@ def test_a_tree_in_its_sources_own_folder_keeps_them(is_linked: bool, tmp_path: 
     assert [path.name for path in source.iterdir()] == ["a.cpp"]
 
 
+def test_the_engines_own_files_are_no_sources_but_others_of_their_names_are(tmp_path: Path) -> None:
+    for name in ("conda_build.log", "build_env.sh", "tools/build_env.sh"):
+        write(tmp_path / "work" / name)
+    sync_tree.sync(tmp_path / "work", tmp_path / "tree")
+    assert entries(tmp_path / "tree").keys() == {"tools", "tools/build_env.sh"}
+
+
 @pytest.mark.parametrize("changed", ["mode", "content", "kind"])
 def test_a_source_of_the_same_size_and_date_is_compared(changed: str, tmp_path: Path) -> None:
     """A patch may change a letter, and patched files may have the date of their archive."""

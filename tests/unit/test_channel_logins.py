@@ -174,16 +174,22 @@ def test_an_unsolvable_environment_keeps_its_code(host: str, tmp_path: Path) -> 
 
 def test_the_file_for_rattler_joins_all_credentials(tmp_path: Path) -> None:
     own, netrc = tmp_path / "own.json", tmp_path / "netrc"
-    own.write_text('{"own.example": {"BearerToken": "b"}, "netrc.example": {"BearerToken": "kept"}}')
-    netrc.write_text("machine netrc.example login n password p\nmachine other.example login o password q\n")
+    files = {name: {"BearerToken": "of the file"} for name in ("own.example", "netrc.example", "a.example")}
+    own.write_text(json.dumps(files))
+    lines = [f"machine {name}.example login o password q\n" for name in ("netrc", "other", "a", "b")]
+    netrc.write_text("".join(lines))
     environ = {"RATTLER_AUTH_FILE": str(own), "NETRC": str(netrc)}
     channels = _separate(
-        ["https://u:p%40w@a.example:8443/x", "https://netrc.example/y", "https://other.example/z"]
-    )
+        [
+            "https://u:p%40w@a.example:8443/x", "https://u:p%40w@b.example/x", "https://netrc.example/y",
+            "https://other.example/z",
+        ]
+    )  # fmt: skip
     assert json.loads(credentials_file(channels, environ)) == {
-        "own.example": {"BearerToken": "b"},
-        "netrc.example": {"BearerToken": "kept"},
+        "own.example": {"BearerToken": "of the file"},
+        "netrc.example": {"BearerToken": "of the file"},
         "a.example": {"BasicHTTP": {"username": "u", "password": "p@w"}},
+        "b.example": {"BasicHTTP": {"username": "u", "password": "p@w"}},
         "other.example": {"BasicHTTP": {"username": "o", "password": "q"}},
     }
     assert credentials_file(_separate(["https://free.example/x"]), environ) == ""

@@ -29,6 +29,7 @@ from megabuild.configs.config import (
     list_command,
     list_configs,
     load,
+    of_provider,
     recipe_of,
 )
 from megabuild.configs.overrides import use_provider
@@ -83,6 +84,7 @@ def options(root: Path, name: str = SINGLE, **given: Any) -> Options:
 
 def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> None:
     root = make(**{"recipe/meta.yaml": "package:\n"})
+    check_feedstock(root)  # it has both
     (root / "recipe" / "recipe.yaml").unlink()
     with pytest.raises(ConfigError, match="conda-build") as old:
         check_feedstock(root)
@@ -187,6 +189,7 @@ def test_the_local_provider_is_for_configs_that_name_none(make: Make, repository
         file=load(root, "linux_64_"), build_options=asked, root=root, output=root, earlier=()
     )
     assert request.options().config == config
+    assert of_provider(root, ["linux_64_"], ProviderName.LOCAL) == ("linux_64_",)
     with pytest.raises(UsageError, match="conda-forge"):
         use_provider(load(repository, "linux_64_cpu"), ProviderName.LOCAL, {})
     made = Environment(channels=(Channel.of_folder(root),), pythons=())

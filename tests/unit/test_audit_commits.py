@@ -279,6 +279,38 @@ def test_each_submodule_is_found_at_its_line() -> None:
     assert {path: module.line for path, module in modules.items()} == {"a": 1, "b": 4}
 
 
+def test_entries_that_git_ignores_declare_no_submodule() -> None:
+    text = (
+        '[submodule "a"]\n\tPath = a\n\tURL = ../a\n[submodule "b/../../c"]\n\tpath = c\n\turl = ../c\n'
+        '[submodule "d"]\n\tpath = -d\n\turl = ../d\n[submodule "e"]\n\turl = ../e\n[core]\n\tpath = f\n'
+    )
+    found = submodules.parse_modules(text.encode())
+    assert {path: module.url for path, module in found.items()} == {"a": "../a"}
+
+
+def test_a_relative_submodule_is_asked_for_with_its_parent_s_login_which_no_fact_has() -> None:
+    given = "https://user:secret@host.example/o/top.git"
+    parents: list[str] = []
+
+    def open_repository(_: str, parent: str) -> SimpleNamespace:
+        parents.append(parent)
+        return SimpleNamespace(describe=lambda _: "v1")
+
+    top = SimpleNamespace(
+        given=given, address="https://host.example/o/top.git", url=lambda *_: "", fetched=""
+    )
+    declared = {"lib": submodules.DeclaredModule(url="../lib.git", update="none")}
+    parent = submodules.ParentRepository(
+        chain=(), repository=cast(Any, top), commit=ONE, gitlinks={"lib": OTHER}, declared=declared
+    )
+    opened = SimpleNamespace(services=SimpleNamespace(report=print), open=open_repository)
+    found = submodules._look_up(submodules.Link(parent=parent, path="lib"), cast(Any, opened))
+    assert parents == [given]
+    assert (found.fact.value, found.fact.trouble) == ("v1", "")
+    assert found.fact.address.endswith("host.example/o/lib.git")
+    assert "secret" not in found.fact.address
+
+
 @pytest.mark.parametrize("is_left_out", [True, False])
 def test_submodules_of_a_submodule_are_listed_unless_git_leaves_it_out(
     is_left_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,7 +28,7 @@ from stop_at_write import every_stop, watched
 from command_line.run_command import Invocation
 from gpu_tools.slim import backup, commands
 from gpu_tools.slim.backup import hold_backup
-from gpu_tools.slim.manifest import TouchedFile, is_alike
+from gpu_tools.slim.manifest import TouchedFile, is_alike, list_touched, read_manifest
 from gpu_tools.slim.steps import SlimRequest
 from groundwork.errors import (
     BusyError,
@@ -446,6 +446,23 @@ def test_a_repeated_forget_counts_the_originals_that_the_first_one_left(tmp_path
     write(tmp_path / BACKUP / "forgotten/lib/a.so", b"x" * 100)
     assert commands.forget(tmp_path).document["freed"] == 100
     assert not (tmp_path / BACKUP).exists()
+
+
+@pytest.mark.parametrize("kind", ["folders", "touched"])
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/x"])
+def test_a_manifest_that_names_a_path_outside_is_refused(kind: str, path: str, tmp_path: Path) -> None:
+    entry = {"path": path, "mode": 0o755} if kind == "folders" else {"path": path, "record": ""}
+    manifest = {"complete": True, "folders": [], "touched": [], kind: [entry]}
+    file = write(tmp_path / "manifest.json", json.dumps(manifest))
+    with pytest.raises(IntegrityError, match="path outside the environment"):
+        read_manifest(file, tmp_path / "originals")
+
+
+def test_byte_code_goes_and_comes_with_the_package_of_its_source() -> None:
+    cached = "x/__pycache__/a.cpython-312.pyc"
+    contents = SimpleNamespace(lists=[SimpleNamespace(files=("x/a.py",), path="x.dist-info/RECORD")])
+    touched = list_touched(cast(Any, SimpleNamespace(contents=contents, new={}, gone={cached, "y.h"})))
+    assert {file.path: file.record for file in touched} == {cached: "x.dist-info/RECORD", "y.h": ""}
 
 
 def test_new_files_of_an_interrupted_slimming_are_deleted(tmp_path: Path) -> None:

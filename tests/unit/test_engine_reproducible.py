@@ -16,6 +16,7 @@ import tarfile
 import time
 import zipfile
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -229,14 +230,18 @@ def test_nothing_of_the_machine_that_made_a_package_stays_in_it(
     index = {"depends": ["b", "__glibc >=2.17,<3.0.a0"], "constrains": ["d", "c"], "timestamp": 1}
     about = {"channels": ["file:///home/user/x", "https://c.example/c/"]}
     handmade(tmp_path / "one.conda", files, {"index": index, "about": about, "paths": {"paths": []}})
-    reproducible.normalise(
-        tmp_path / "one.conda",
-        tmp_path / "new.conda",
-        DATE,
-        level=1,
-        local=True,
-        channels=["https://s.example/s"],
+    normalised = partial(
+        reproducible.normalise, tmp_path / "one.conda", tmp_path / "new.conda", DATE, level=1
     )
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    umask = os.umask(0o077)
+    try:
+        normalised(local=True, channels=["https://s.example/s"])
+    finally:
+        os.umask(umask)
+        monkeypatch.undo()
+        time.tzset()
     assert (tmp_path / "new.conda").stat().st_mode & 0o777 == 0o644
     found: dict[str, bytes] = {}
     modes: dict[str, int] = {}

@@ -6,9 +6,11 @@ import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import rattler_build
+from rattler_build import cli_api
 
 from groundwork.errors import IntegrityError
 from megabuild.engine import worker
@@ -179,3 +181,84 @@ def test_a_build_that_raises_without_words_has_failed(
     (tmp_path / "job.json").write_text(json.dumps(job))
     status = worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")])
     assert (status, Outcome.read(tmp_path / "outcome.json", status).message) == (1, "NoWords")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_build_gets_its_platforms_channels_and_logins(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine refuses channels that the variant file lists, too."""
+    given: dict[str, object] = {}
+    monkeypatch.setattr(cli_api, "build_recipes", lambda recipes, **how: given.update(how, recipes=recipes))
+    job = {
+        "recipe": "/r/recipe.yaml", "platform": "linux-aarch64", "build_platform": "linux-64", "channels": ["c"],
+        "variant_file": "/v", "output_dir": "/o", "named": named, "options": {"keep_going": True},
+    }  # fmt: skip
+    worker.build(job, "/logins")
+    expected = {
+        "recipes": ["/r/recipe.yaml"], "build_platform": "linux-64", "target_platform": "linux-aarch64",
+        "channel": None if named else ["c"], "variant_config": ["/v"], "output_dir": "/o", "auth_file": "/logins",
+        "continue_on_failure": True, "test": "skip",
+    }  # fmt: skip
+    assert {name: given[name] for name in expected} == expected
+
+
+def test_tests_get_logins_and_the_last_line_of_a_failed_one_is_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[object] = []
+
+    class Package:
+        @staticmethod
+        def from_file(path: Path) -> Any:
+            def run_tests(**how: object) -> list[object]:
+                given.append(how)
+                return [SimpleNamespace(success=False, output=["first", "last", ""])]
+
+            return SimpleNamespace(run_tests=run_tests)
+
+    monkeypatch.setattr(rattler_build, "Package", Package)
+    assert worker.test(Path("a.conda"), ["c"], "/logins") == "last"
+    assert given == [{"channel": ["c"], "auth_file": "/logins"}]
+
+
+def test_scripts_do_not_inherit_the_logins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(worker.LOGINS, "{}")
+    path = worker.logins_file()
+    assert path is not None
+    assert (Path(path).read_text(), worker.LOGINS in os.environ) == ("{}", False)
+    os.close(int(Path(path).name))
+    assert worker.logins_file() is None
+
+
+@pytest.mark.parametrize("build", ["", "Script failed with status 1"])
+def test_the_first_reason_of_a_failure_counts_and_a_missing_package_is_none_of_a_test(
+    build: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package whose test cannot be installed needs another one, which was not built: it stays."""
+    ends = {
+        "a.conda": "no such module", "b.conda": "failed to setup test environment", "c.conda": "Cannot solve: x"
+    }  # fmt: skip
+    seen: list[list[str]] = []
+
+    def made(*_: object) -> None:
+        for name in ends:
+            (tmp_path / "out/linux-64").mkdir(parents=True, exist_ok=True)
+            (tmp_path / "out/linux-64" / name).touch()
+        if build:
+            raise RuntimeError(build)
+
+    def tested(package: Path, channels: list[str], _: object) -> str:
+        seen.append(channels)
+        return ends[package.name]
+
+    monkeypatch.setattr(worker, "build", made)
+    monkeypatch.setattr(worker, "test", tested)
+    job = {
+        "platform": "linux-64", "output_dir": str(tmp_path / "out"), "planned": [*ends], "channels": ["c"], "env": {},
+        "tests": [], "test": True,
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert worker.main([str(tmp_path / "job.json"), str(tmp_path / "outcome.json")]) == 1
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
+    assert outcome["message"] == (build or "Test failed: a.conda: no such module")
+    assert seen == [[(tmp_path / "out").as_uri(), "c"]] * 3, "each finds the packages of this build first"
+    assert {path.name for path in (tmp_path / "out/linux-64").iterdir()} == {"b.conda", "c.conda"}

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from megabuild.engine import supervisor
 from megabuild.engine.job import Job
 from megabuild.engine.supervisor import TESTS, Place, end_strays, run_worker
 from megabuild.engine.worker import LOGINS
-from megabuild.isolation.base import Host
+from megabuild.isolation.base import Host, Mount
 
 SLEEP = "import time; time.sleep(60)"
 WORKER = f"""
@@ -173,10 +173,10 @@ class Started(Exception):
 
 
 class NotStarting(Host):
-    """Notes the variables of a worker."""
+    """Notes the variables and mounts of a worker."""
 
-    def command(self, *_: object, env: Mapping[str, str], **__: object) -> list[str]:
-        raise Started(dict(env))
+    def command(self, *_: object, env: Mapping[str, str], mounts: Sequence[Mount], **__: object) -> list[str]:
+        raise Started(dict(env), [mount.target for mount in mounts])
 
 
 @pytest.mark.parametrize("logins", ["", "channel"])
@@ -184,7 +184,8 @@ def test_a_worker_has_its_packages_its_folder_and_a_marker(logins: str, tmp_path
     """Without byte code, which a build may not write; the next run ends processes with the marker."""
     place = Place(
         isolation=NotStarting(), state=tmp_path, state_inside="/state", packages_inside="/packages", python="python",
-        site_inside="/site", mounts=(), logins=logins,
+        site_inside="/site", logins=logins, mounts=[Mount(source=tmp_path, target="/a")],
+        passing_mounts=[Mount(source=tmp_path, target="/jobs")],
     )  # fmt: skip
     job = Job(recipe="a", output_dir="", platform="linux-64", build_platform="linux-64")
     with pytest.raises(Started) as started:
@@ -197,4 +198,10 @@ def test_a_worker_has_its_packages_its_folder_and_a_marker(logins: str, tmp_path
     }
     if logins:
         wanted[LOGINS] = logins
-    assert started.value.args == (wanted,)
+    assert started.value.args == (wanted, ["/a", "/jobs", "/state/job.json"])
+
+
+def test_each_state_folder_has_a_container_of_its_own(place: Place, tmp_path: Path) -> None:
+    """Two output folders have one for each config; a run stops the container of its name before it starts."""
+    names = {replace(place, state=tmp_path / output / "linux_64_cpu").name for output in ("one", "two")}
+    assert len(names) == 2

@@ -17,9 +17,11 @@ from small_files import program
 from groundwork.errors import IsolationError
 from megabuild.isolation import bubblewrap as bubblewrap_module
 from megabuild.isolation import container as container_module
+from megabuild.isolation import emulation
 from megabuild.isolation.base import Host, Isolation, Mount
 from megabuild.isolation.bubblewrap import Bubblewrap
 from megabuild.isolation.container import Container
+from megabuild.isolation.emulation import Emulator
 from megabuild.isolation.engine import Engine
 
 ANVIL = "quay.io/condaforge/linux-anvil-x86_64:alma10"
@@ -69,6 +71,7 @@ def test_a_container_has_a_name_an_init_no_terminal_and_no_secret_in_its_argumen
     assert {"TOKEN", "PATH=/inside"} <= set(following(command, "--env"))
     assert not any("very-secret" in word for word in command)
     assert [word.endswith(",readonly") for word in following(command, "--mount")] == [True, False]
+    assert docker().place("/state") == "docker:/state image", "the compilers may be the image's"
     offline = run_command(docker(network=False, made_here="make it"))
     assert (following(offline, "--network"), following(offline, "--pull")) == (["none"], ["never"])
     environment = docker().environment({"TOKEN": "very-secret", "PATH": "/inside", "HOME": "/inside/home"})
@@ -190,6 +193,53 @@ def test_bubblewrap_is_tried_before_a_build(
     (programs / "bwrap").write_text(f"#!/bin/sh\n{answer}\n")
     with pytest.raises(IsolationError, match=words) if words else nullcontext():
         MACHINE.check()
+
+
+def test_bubblewrap_writes_to_writable_mounts_only_and_has_no_variables_of_the_caller(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of another root than the machine's, nothing is hidden."""
+    monkeypatch.setenv("A_TOKEN", "very-secret")
+    monkeypatch.setattr(bubblewrap_module, "_hidden", lambda: pytest.fail("not this machine's files"))
+    (tmp_path / "root/usr").mkdir(parents=True)
+    mounts = [Mount(source=tmp_path, target="/opt/a"), Mount(source=tmp_path, target="/opt/b", writable=True)]
+    isolation = Bubblewrap(root=tmp_path / "root")
+    command = run_command(isolation, *mounts)
+    assert [command[command.index(target) - 2] for target in ("/opt/a", "/opt/b")] == ["--ro-bind", "--bind"]
+    kernel = following(command, "--ro-bind-try")
+    assert {"/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"} <= {*kernel}
+    assert set(isolation.environment({"B": "1"})) == {"PATH", "HOME", "B"}
+
+
+@pytest.mark.parametrize(
+    ("end", "runs"), [(0, True), (1, False), (IsolationError("no answer"), False)], ids=str
+)
+def test_programs_of_another_processor_run_if_the_emulator_answers(
+    end: int | IsolationError, runs: bool, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build keeps the caller's id: the emulator is registered as the root user of a namespace."""
+    asked: list[Sequence[str]] = []
+
+    def run(command: Sequence[str], **_: object) -> Any:
+        asked.append(command)
+        if isinstance(end, IsolationError):
+            raise end
+        return SimpleNamespace(returncode=end)
+
+    monkeypatch.setattr(os, "getuid", lambda: 1007)
+    monkeypatch.setattr(bubblewrap_module, "no_user_namespaces", lambda _: ())
+    monkeypatch.setattr(bubblewrap_module, "_run", run)
+    monkeypatch.setattr(emulation, "is_registered", lambda platform: platform == "linux-riscv64")
+    (tmp_path / "root/usr").mkdir(parents=True)
+    emulator = Emulator(program=tmp_path / "qemu", platform="linux-aarch64")
+    isolation = Bubblewrap(root=tmp_path / "root", emulator=emulator)
+    assert isolation.runs("linux-aarch64") is runs
+    (command,) = asked
+    assert following(command, "--uid") == ["1007"]
+    assert isolation.runs("linux-riscv64"), "registered on this machine"
+    assert not isolation.runs("linux-ppc64le")
+    assert len(asked) == 1, "its emulator is for one platform"
+    assert isolation.place("/state") == "bubblewrap:/state"
 
 
 def test_bubblewrap_makes_room_for_mounts_that_its_root_lacks(programs: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_files import program
+from small_files import program, write
 
 from groundwork.errors import IsolationError
 from megabuild.isolation import bubblewrap as bubblewrap_module
@@ -109,6 +109,23 @@ def test_a_container_is_removed_until_it_is_gone(programs: Path, tmp_path: Path)
     (programs / "docker").write_text(f'#!/bin/sh\necho "$1 $2" >> {tmp_path}/asked\n{lists_it_once}\n')
     docker().stop("build")
     assert (tmp_path / "asked").read_text().split("\n") == ["rm --force", "ps --all"] * 2 + [""]
+
+
+def test_a_container_whose_name_begins_like_it_may_stay(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user may have a shell in that of a failed build."""
+    monkeypatch.setattr(container_module, "_REMOVAL_SECONDS", 0.5)
+    program(programs / "docker", 'case "$*" in "ps "*"name=^build$") ;; "ps "*) echo build-enter;; esac')
+    docker().stop("build")
+
+
+@pytest.mark.parametrize("enforces", ["1\n", "0\n"])
+def test_selinux_lets_a_container_read_the_user_s_files(
+    enforces: str, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_module, "_SELINUX", write(tmp_path / "enforce", enforces))
+    assert following(run_command(docker()), "--security-opt") == ["label=disable"] * (enforces == "1\n")
 
 
 def test_a_container_that_cannot_be_asked_for_is_not_gone(programs: Path, tmp_path: Path) -> None:

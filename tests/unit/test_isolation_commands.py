@@ -185,6 +185,12 @@ def test_a_mount_that_cannot_work_is_named_before_anything_starts(programs: Path
             "not found inside",
         ),
         (PODMAN, 126, "sh: 1: ./build.sh: Permission denied", "could not be executed inside"),
+        (
+            PODMAN,
+            1,
+            "ERROR (catatonit:2): failed to exec pid1: No such file or directory",
+            "not found inside",
+        ),
         (docker(), 137, "", None),
         (docker(), 1, "error: no such file", None),
         (MACHINE, 1, "error: no such file", None),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from megabuild.status.history import Sample, Span
 from megabuild.timeline.drawing import Axis, Bar, area, boxes, ticks
+from megabuild.timeline.findings import idle_phases, longest_steps, longest_tails
 from megabuild.timeline.lanes import put_in_lanes
 from megabuild.timeline.run_facts import RunFacts, Step, StepKind
 from megabuild.timeline.tails import find_tails, measure_loads
@@ -99,6 +101,25 @@ def test_idle_cores_are_those_of_the_main_phase() -> None:
     assert uses["libtorch: install"] == pytest.approx((20, 20, 140))
     assert uses["testing libtorch"] == pytest.approx((10, 80, 0))
     assert uses["no phase"] == pytest.approx((10, 80, 0))
+
+
+def test_the_longest_steps_and_tails_of_all_runs_are_listed_with_their_run() -> None:
+    runs = [run("a", steps=[step(0, 3, "short.o")]), run("b", steps=[step(5, 14, "long.o")])]
+    steps = [(row.run, row.step.name, row.after) for row in longest_steps(runs, 0.0)]
+    assert steps == [("b", "long.o", 5), ("a", "short.o", 0)]
+    ordered = sorted(COMPILE, key=lambda step: step.began)
+    runs = [run("a", steps=ordered), run("b", steps=[*ordered, step(92, 192, "last.o")])]
+    assert [row.run for row in longest_tails(runs)] == ["b", "a"]
+
+
+def test_cores_that_ninjas_steps_leave_are_no_idle_ones_of_a_phase() -> None:
+    """Without samples, nothing is known of phases without steps."""
+    phases = [Span(task="pytorch", what="libtorch: compile", began=0, ended=100)]
+    known = run(steps=COMPILE, spans=phases)
+    usage = combine_usage([known])
+    assert usage is not None
+    assert not idle_phases([(usage, [known])])
+    assert idle_phases([(replace(usage, measured=True), [known])])
 
 
 def test_without_samples_and_steps_there_is_no_use() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 from small_files import write
 from timeline_world import TEN, Made, log_of
 
+from groundwork import files
+from megabuild.timeline import kept_files, ninja_log
 from megabuild.timeline.ninja_log import LOG, NinjaStep, read_ninja_log
 
 STEPS = [
@@ -35,6 +38,36 @@ EXPECTED = {"a.cpp.o": (0, 4), "b.cpp.o": (1, 9.5), "lib/liba.so": (10, 12)}
 @pytest.mark.parametrize("version", [5, 6, 7])
 def test_each_version_s_dates_place_the_steps(tmp_path: Path, version: int) -> None:
     assert times(read(tmp_path, log_of(STEPS, TEN, version=version))) == EXPECTED
+
+
+def test_of_too_many_steps_the_last_ones_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ninja_log, "_MOST_STEPS", 2)
+    assert [*times(read(tmp_path, log_of(STEPS, TEN, version=7)))] == ["b.cpp.o", "lib/liba.so"]
+
+
+def test_a_line_of_another_program_hides_no_later_step(tmp_path: Path) -> None:
+    head, _, steps = log_of(STEPS, TEN, version=7).partition("\n")
+    assert times(read(tmp_path, f"{head}\nnot a step\n{steps}")) == EXPECTED
+
+
+def test_a_log_that_was_kept_is_read_until_there_is_a_new_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, it is lost: the tree is removed to free the disk."""
+    log = write(tmp_path / LOG, "a log")
+
+    def write_nothing(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "write", write_nothing)
+        kept_files.keep_steps(tmp_path)
+    assert kept_files.steps_folder(tmp_path) == tmp_path
+    kept_files.keep_steps(tmp_path)
+    assert kept_files.steps_folder(tmp_path) == tmp_path, "its own tree is newer"
+    log.unlink()
+    kept = kept_files.steps_folder(tmp_path)
+    assert (kept / LOG).read_text() == "a log"
 
 
 @pytest.mark.parametrize("version", [5, 7])

@@ -183,10 +183,9 @@ def test_the_packages_that_an_error_names_have_failed_or_all_of_its_task() -> No
     run.status.plan(dict.fromkeys(("lib", "py", "scatter", "sparse", "cluster"), False))
     error = BuildError("no such header")
     error.packages = frozenset({"lib"})
-    run.add("build", vital=True, errors=[error])
+    run.add("build", errors=[error])
     run.add("pyg", packages=("scatter", "sparse"), errors=[BuildError("no such header")])
-    with pytest.raises(BuildError):
-        run.go()
+    run.go()
     states = run.status.record.packages
     failed = {name for name, state in states.items() if state is PackageState.FAILED}
     assert failed == {"lib", "scatter", "sparse"}

@@ -240,7 +240,10 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         wheel: str = "",
         needs: str = "fmt 12",
     ) -> ExtensionInputs:
-        files = {"pyg/pytorch_scatter/recipe.yaml": "1", "pyg/common/build.sh": "1", "checkout/a.cpp": "1"}
+        files = {
+            "pyg/pytorch_scatter/recipe.yaml": "1", "pyg/pytorch_scatter/tests/run.py": "1", "pyg/common/build.sh": "1",
+            "checkout/a.cpp": "1",
+        }  # fmt: skip
         for name, text in {**files, **(written or {})}.items():
             write(tmp_path / name, text)
         write(tmp_path / "a.whl", wheel)
@@ -260,6 +263,7 @@ def extension(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         make,
         {
             "recipe": {"written": {"pyg/pytorch_scatter/recipe.yaml": "2"}},
+            "recipe: its tests": {"written": {"pyg/pytorch_scatter/tests/run.py": "2"}},
             "common": {"written": {"pyg/common/build.sh": "2"}},
             "planned": {"planned": replace(PLANNED, run=("numpy",))},
             "planned: the second of its packages": {"second": replace(PLANNED, run=("numpy",))},

@@ -53,7 +53,7 @@ def test_a_task_is_rendered_for_the_machine_that_compiles_with_the_values_of_its
     python = ("3.12.* *_cpython", "3.13.* *_cp313")
     made = [
         PlannedPackage(
-            name="x", version="1", build_string=f"py3{minor}_0", build_number=0, file_name=f"x-{minor}.conda",
+            name="x", version="1", build_string=f"cpu_py3{minor}_0", build_number=0, file_name=f"x-{minor}.conda",
             subdir="linux-64", python=f"3.{minor}", build=(), host=(), run=(), constraints=(), test=(),
         )
         for minor in (12, 13)

@@ -243,6 +243,8 @@ def test_extensions_are_cross_compiled_only_where_the_channel_has_a_pytorch_for_
     monkeypatch.setattr(configs, "machine_platform", lambda: "linux-aarch64")
     native = load(repository, "linux_aarch64_cpu_debian")
     assert why_not(native, pyg=PygMode.SOURCE, rehearse=False) == ""
+    for mode in (PygMode.AUTO, PygMode.PREBUILT):
+        assert "(--pyg source compiles them)" in why_not(native, pyg=mode, rehearse=False)
 
 
 def test_an_extension_is_built_with_those_that_it_needs(repository: Path, folder: Path) -> None:

@@ -393,6 +393,7 @@ def test_an_extension_that_cannot_be_installed_is_not_compiled(
     environment = Environment(channels=(), pythons=(), overrides={"python": ("3.12.* *_cpython",)})
     planned = ExtensionPlanner.find(options, print).plan(environment, (), print)
     assert len(planned) > 1
+    assert "pytorch_scatter-py312" in {task.name: task.needs for task in planned}["pytorch_sparse-py312"]
     for task in planned:
         is_unsolvable = unsolvable.removeprefix("torch_") in task.extension
         assert (task.method, "no such package" in task.reason) == (

@@ -157,6 +157,17 @@ def test_extensions_get_the_values_of_the_run_and_records_those_of_the_provider_
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
+def test_a_plan_has_the_staging_of_the_last_run_where_no_change_has_an_effect(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the one that it needs, libtorch would be staged again."""
+    adopted = tree_reuse.Adopted(fingerprint=CORE, without_effect=("idna 3.7 -> 3.10",))
+    monkeypatch.setattr(tree_reuse, "adopt", lambda *_: adopted)
+    made = tiny.plan()
+    assert (made.staging, made.without_effect) == (CORE, adopted.without_effect)
+
+
+@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 def test_a_package_that_the_recipe_skips_is_not_planned(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the CUDA packages of a CPU config."""
 

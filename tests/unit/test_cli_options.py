@@ -227,6 +227,15 @@ def test_a_number_below_the_smallest_one_is_refused(
     assert call(invocation, command, option, "0").exit_code == 2
 
 
+@pytest.mark.parametrize("option", ["audit --tree", "audit --root", "install-pyg --pyg-sources"])
+def test_a_file_in_place_of_a_folder_is_refused(option: str, invocation: Invocation, tmp_path: Path) -> None:
+    file = tmp_path / "pytorch-v2.13.0.tar.gz"
+    file.touch()
+    done = call(invocation, *option.split(), str(file))
+    assert done.exit_code == 2
+    assert option.rpartition(" ")[2] in done.stderr
+
+
 def escape(text: str) -> str:
     """Return text on one line, with a backslash before signs that Markdown would not show."""
     return re.sub(r"[<*|]", r"\\\g<0>", " ".join(text.split()))

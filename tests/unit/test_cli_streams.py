@@ -219,6 +219,21 @@ def test_an_error_that_is_no_lost_terminal_ends_the_program(number: int) -> None
         Output(_Failing(number), Mask({})).write("x")
 
 
+@pytest.mark.parametrize(
+    ("number", "is_incomplete"), [(errno.EIO, False), (errno.ENOSPC, True), (errno.EDQUOT, True)]
+)
+def test_a_lost_terminal_ends_no_program_and_is_no_full_disk(
+    number: int, is_incomplete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "screen").open("wb") as screen:
+        stream = _Failing(number)
+        monkeypatch.setattr(stream, "fileno", screen.fileno)
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+        output = Output(stream, Mask({}))
+        output.write("x")
+    assert output.is_incomplete == is_incomplete
+
+
 def test_all_text_is_written_though_a_thread_still_runs(repository: Path) -> None:
     lines = ["import sys, time", _BUSY, "from command_line.run_command import end_process"]
     lines += ["print('a table')", "print('a warning', file=sys.stderr)", "end_process(7)"]

@@ -152,7 +152,14 @@ def test_no_program_runs_if_its_emulator_cannot_be_registered(failing: str, tmp_
 
 
 @pytest.mark.parametrize(
-    ("release", "able"), [("6.7.0-1-amd64", True), ("6.6.9", False), ("7.0-x", True), ("5.10.0", False)]
+    ("release", "able"),
+    [
+        ("6.7.0-1-amd64", True),
+        ("6.12.43+deb13-amd64", True),
+        ("7.0-x", True),
+        ("6.6.9", False),
+        ("5.10.0", False),
+    ],
 )
 def test_linux_6_7_has_a_registration_for_each_namespace(
     release: str, able: bool, monkeypatch: pytest.MonkeyPatch

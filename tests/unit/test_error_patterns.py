@@ -36,6 +36,21 @@ def test_the_order_of_the_table_is_that_of_strength() -> None:
 
 
 @pytest.mark.parametrize(
+    ("head", "file"),
+    [
+        ("CMake Error in CMakeLists.txt:", "CMakeLists.txt"),  # as it generates
+        ("CMake Error in sub/CMakeLists.txt:", "sub/CMakeLists.txt"),
+        ("CMake Error (dev) in CMakeLists.txt:", "CMakeLists.txt"),
+        ("CMake Error: no", ""),
+    ],
+)
+def test_errors_of_cmake_without_a_line_are_certain(head: str, file: str) -> None:
+    found = first_error([head, '  Imported target "x" includes non-existent path', "gmake: error: no"])
+    assert found is not None
+    assert (found.kind, found.file, found.line) == ("cmake", file, 0)
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "mold: error: no",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -47,6 +48,17 @@ def test_phases_and_samples_are_written_while_the_run_lasts(
         status.end(RunStatus.FAILED, "no", 7, 1.0)
     history = history_of(status, tmp_path)
     assert [span.what for span in history.spans] == ["libtorch: configure", "libtorch: compile"]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO], ids=os.strerror)
+def test_no_run_ends_because_its_history_cannot_be_written(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(history_file.files, "write", refuse)
+    history_file.write(tmp_path, History(began=1.5, cores=2, memory=3))
 
 
 def work(seconds: float) -> None:

@@ -196,6 +196,16 @@ def test_an_interpreter_answers_for_itself_whatever_it_says_first(tmp_path: Path
             python_facts.ask(path)
 
 
+def test_an_interpreter_sees_the_modules_of_its_environment_and_none_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "here" / "json.py", "raise SystemExit('of the current folder')")
+    write(tmp_path / "path" / "numpy.py", "def get_include():\n    return '/numpy'\n")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    assert python_facts.ask(Path(sys.executable)).numpy_include == "/numpy"
+
+
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
@@ -267,6 +277,18 @@ def test_each_variable_of_compilers_that_differs_from_the_tree_is_refused(
     (sentence,) = conflicts(cache, {variable: "/other"}, tmp_path)
     assert f"${variable} is " in sentence
     assert "/one" in sentence
+
+
+@pytest.mark.parametrize("variable", ["CC", "CMAKE_C_COMPILER"])
+def test_a_compiler_of_the_same_name_in_another_folder_is_another_one(variable: str, tmp_path: Path) -> None:
+    former = program(tmp_path / "former" / "gcc", "true")
+    other = program(tmp_path / "other" / "gcc", "true")
+    link = tmp_path / "cc"
+    link.symlink_to(former)
+    cache = CMakeCache.parse(f"CMAKE_C_COMPILER:STRING={former}\n")
+    assert list(conflicts(cache, {variable: str(link)}, tmp_path)) == []
+    (sentence,) = conflicts(cache, {variable: str(other)}, tmp_path)
+    assert str(other) in sentence
 
 
 def test_a_tree_that_moved_is_noticed(configured: CMakeCache, tmp_path: Path) -> None:

@@ -128,3 +128,8 @@ def test_files_of_no_package_and_unknown_content_are_not_attributed() -> None:
         Package(name=NO_PACKAGE, files={"c": known, "d": unknown}),
     )
     assert Sizes(subject="x", kind=SubjectKind.ENVIRONMENT, packages=packages).unattributed == 16
+
+
+def test_a_file_that_cannot_be_read_is_no_file_of_an_unknown_kind(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_parts(tmp_path / "data", "lib/data", 10)

@@ -66,7 +66,8 @@ def test_only_libraries_known_to_be_unused_go_though_nothing_names_the_others(tm
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_a_library_that_one_named_by_python_opens_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("opens_by", ["Python", "a library"])
+def test_a_library_that_one_in_use_opens_stays(opens_by: str, tmp_path: Path) -> None:
     env = venv(tmp_path / "env")
     opened = "libnvrtc-builtins.alt.so.13"
     opener = library(tmp_path / "made" / "libnvrtc.alt.so.13", "nvrtc", names=[opened])
@@ -76,7 +77,11 @@ def test_a_library_that_one_named_by_python_opens_stays(tmp_path: Path) -> None:
         files[f"nvidia/cu13/lib/{path.name}"] = path.read_bytes()
     install(env, "nvidia-cuda-nvrtc", files)
     assert set(files) <= gone(env)
-    install(env, "user", {"user.py": "ctypes.CDLL('libnvrtc.alt.so.13')\n"})
+    user: dict[str, str | bytes] = {"user.py": "ctypes.CDLL('libnvrtc.alt.so.13')\n"}
+    if opens_by == "a library":
+        name = "user/libuser.so"
+        user = {name: library(tmp_path / "made" / "libuser.so", "user", names=[opener.name]).read_bytes()}
+    install(env, "user", user)
     assert set(files).isdisjoint(gone(env))
 
 

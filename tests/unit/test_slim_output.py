@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -118,6 +119,25 @@ def test_a_conda_package_says_for_which_gpus_it_is(tmp_path: Path, invocation: I
         *index.constrains,
         "__cuda_arch >=12.0,<13.0a0",
     ]
+
+
+@pytest.mark.parametrize("kind", ["wheel", "conda"])
+def test_a_package_that_is_not_complete_is_not_left(
+    kind: str, made_wheel: Path, tmp_path: Path, invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = made_wheel
+    if kind == "conda":
+        code = fatbin(entry(MACHINE_CODE, 90))
+        package = make_conda(tmp_path, build(tmp_path, [code]).read_bytes())
+
+    def fill_the_disk(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(zipfile.ZipFile, "writestr", fill_the_disk)
+    out = tmp_path / "out"
+    done = call(invocation, "slim", str(package), "--arch-list", "9.0", "--output", str(out))
+    assert done.exit_code == 12, done.output
+    assert not list(out.glob("*"))
 
 
 def test_a_conda_environment_s_lists_are_corrected(tmp_path: Path, invocation: Invocation) -> None:

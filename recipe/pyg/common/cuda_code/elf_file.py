@@ -79,7 +79,7 @@ class ElfFile:
 
     `data`: the whole file, preferably a memory map: only the requested parts are read.
 
-    Raises NotElf: The data are something else, truncated or damaged.
+    Raises NotElf: The data are something else, truncated or damaged. A method that reads a table raises it, too.
     """
 
     def __init__(self, data: mmap.mmap | bytes) -> None:
@@ -87,11 +87,9 @@ class ElfFile:
         if len(data) < _HEADER_BYTES or data[: len(READABLE_MAGIC)] != READABLE_MAGIC:
             raise NotElf(_in_place_of_elf(bytes(data[:256]), len(data)))
         self._check_length()
-        try:
+        with _naming_damage():
             #: All sections in the order of the file's table; names may repeat.
             self.every = tuple(self._read_sections())
-        except (struct.error, IndexError, OverflowError, ValueError) as error:
-            raise NotElf(f"damaged: {error}") from error
         self.sections = dict(self.every)
 
     @property
@@ -141,9 +139,10 @@ class ElfFile:
 
     def _dynamic(self, wanted: int) -> Iterator[str]:
         names = self.content(".dynstr")
-        for tag, value in _DYNAMIC.iter_unpack(self.content(".dynamic")):
-            if tag == wanted:
-                yield names[value : names.index(_NAME_ENDS, value)].decode()
+        with _naming_damage():
+            for tag, value in _DYNAMIC.iter_unpack(self.content(".dynamic")):
+                if tag == wanted:
+                    yield names[value : names.index(_NAME_ENDS, value)].decode()
 
     def undefined(self) -> frozenset[str]:
         """Return the symbols that other libraries must provide; weak symbols are optional and left out."""
@@ -155,17 +154,27 @@ class ElfFile:
 
     def _symbols(self, *, defined: bool) -> Iterator[str]:
         names = self.content(".dynstr")
-        for start, info, _, section, _, _ in _SYMBOL.iter_unpack(self.content(".dynsym")):
-            is_defined = section != _UNDEFINED
-            is_optional = info >> 4 == _WEAK and not is_defined
-            if start and is_defined == defined and not is_optional:
-                yield names[start : names.index(_NAME_ENDS, start)].decode(errors="replace")
+        with _naming_damage():
+            for start, info, _, section, _, _ in _SYMBOL.iter_unpack(self.content(".dynsym")):
+                is_defined = section != _UNDEFINED
+                is_optional = info >> 4 == _WEAK and not is_defined
+                if start and is_defined == defined and not is_optional:
+                    yield names[start : names.index(_NAME_ENDS, start)].decode(errors="replace")
 
     def _text(self, start: int) -> str:
         end = self.data.find(_NAME_ENDS, start, start + _LONGEST_NAME)
         if end < 0:
             raise ValueError(f"unterminated name at byte {start}")
         return bytes(self.data[start:end]).decode()
+
+
+@contextmanager
+def _naming_damage() -> Iterator[None]:
+    """Raise NotElf for a table whose numbers fit neither each other nor the file."""
+    try:
+        yield
+    except (struct.error, IndexError, OverflowError, ValueError) as error:
+        raise NotElf(f"damaged: {error}") from error
 
 
 def _in_place_of_elf(head: bytes, size: int) -> str:

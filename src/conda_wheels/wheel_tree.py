@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from conda_wheels import tools
@@ -96,12 +97,19 @@ def needed(tree: Path) -> set[str]:
     """Return the sonames that the libraries of a tree need."""
     sonames: set[str] = set()
     for path in libraries(tree):
-        try:
-            with opened(path) as elf:
-                sonames.update(elf.needed())
-        except NotElf as error:
-            raise IntegrityError(f"{path.relative_to(tree)}: {error}", "build the package again") from error
+        with _library(path, tree) as elf:
+            sonames.update(elf.needed())
     return sonames
+
+
+@contextmanager
+def _library(path: Path, tree: Path) -> Iterator[ElfFile]:
+    """Open a library of a tree. Raises IntegrityError: It, or a table that is read, is damaged."""
+    try:
+        with opened(path) as elf:
+            yield elf
+    except NotElf as error:
+        raise IntegrityError(f"{path.relative_to(tree)}: {error}", "build the package again") from error
 
 
 def link(tree: Path, beside: Sequence[str] = ()) -> None:
@@ -115,7 +123,7 @@ def link(tree: Path, beside: Sequence[str] = ()) -> None:
         searched = [LIBRARIES, *map(Path, beside)]
     for path in libraries(tree):
         rpath = [_origin(path, tree / folder) for folder in searched]
-        with opened(path) as elf:
+        with _library(path, tree) as elf:
             arguments = [*_renaming(elf), *_searching(elf, rpath)]
         if arguments:
             tools.patchelf(path, arguments)
@@ -183,7 +191,7 @@ def tag(tree: Path, subdir: str) -> str:
 def _check_stable_abi(tree: Path) -> None:
     """Raise IntegrityError if a library uses symbols outside the stable ABI."""
     for path in libraries(tree):
-        with opened(path) as elf:
+        with _library(path, tree) as elf:
             used = sorted(name for name in elf.undefined() if name.startswith(("Py", "_Py")))
         if used and ".abi3." not in path.name:
             raise IntegrityError(

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sizes_files import elf
 from small_files import program
 from tiny import make_package
 from wheel_files import make_wheel
@@ -91,6 +92,22 @@ def test_a_tree_has_every_file_once_and_no_trace_of_the_environment(tmp_path: Pa
     assert [path.name for path in wheel_tree.libraries(tree)] == ["libc10.so"]
     with pytest.raises(IntegrityError, match=r"torch/lib/libc10\.so"):
         wheel_tree.needed(tree)
+
+
+@pytest.mark.parametrize(
+    ("read", "table"),
+    [
+        (wheel_tree.needed, ".dynamic"),
+        (wheel_tree.link, ".dynamic"),
+        (wheel_tree._check_stable_abi, ".dynsym"),
+    ],
+)
+def test_a_damaged_library_of_a_wheel_is_named(
+    read: Callable[[Path], object], table: str, tmp_path: Path
+) -> None:
+    write(tmp_path, torch__lib__x=elf([(table, bytes(5))]))
+    with pytest.raises(IntegrityError, match="torch/lib/x: damaged"):
+        read(tmp_path)
 
 
 def test_a_wheel_brings_the_headers_that_extensions_include(tmp_path: Path) -> None:

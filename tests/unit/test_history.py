@@ -14,6 +14,7 @@ import pytest
 from small_files import write
 from tiny import Clock
 
+from groundwork import files
 from groundwork.machine import Machine, tree_cpu
 from megabuild.status import history as history_file
 from megabuild.status import record as record_file
@@ -57,7 +58,7 @@ def test_no_run_ends_because_its_history_cannot_be_written(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr(history_file.files, "write", refuse)
+    monkeypatch.setattr(files, "write", refuse)
     history_file.write(tmp_path, History(began=1.5, cores=2, memory=3))
 
 

@@ -117,6 +117,12 @@ def test_a_file_named_like_a_library_that_is_none_is_named_once(
     assert shown.count("basis") == 2, "its row and one fault"
 
 
+@pytest.mark.parametrize("name", ["libx.so", "libx.so.1", "libx.so.13.0.88"])
+def test_a_library_whose_name_ends_with_a_version_is_one(name: str, verify: Verify, tmp_path: Path) -> None:
+    code, shown = verify(wheel(tmp_path, {**cpu(), name: bytes(5000)}))
+    assert (code, "full of zeros" in shown) == (14, True), shown
+
+
 def test_a_linker_script_and_a_file_that_only_sounds_like_a_library_are_left_out(
     verify: Verify, tmp_path: Path
 ) -> None:

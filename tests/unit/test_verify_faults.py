@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from calling import call
 from gpu_library import MACHINE_CODE, PTX, entry, fatbin
+from sizes_files import elf
 from small_files import shared_library, write
 from tiny import make_package
 from wheel_files import make_wheel
@@ -129,6 +130,25 @@ def test_a_linker_script_and_a_file_that_only_sounds_like_a_library_are_left_out
     more = {"libx.so": b"/* GNU ld script */\nINPUT ( libx.so.1 )\n", "x.source.py": b"x = 1\n"}
     code, shown = verify(wheel(tmp_path, {**cpu(), **more}))
     assert code == 0, shown
+
+
+@pytest.mark.parametrize("damage", ["none", "cut", "table of symbols"])
+def test_extensions_are_not_blamed_for_a_damaged_library_of_torch(
+    damage: str, verify: Verify, tmp_path: Path
+) -> None:
+    """Symbols of a library that cannot be read are not missing."""
+    site = environment(tmp_path)
+    torchs = elf([(".dynsym", bytes(7) if damage == "table of symbols" else b"")])
+    write(site / "torch/lib/libc10.so", elf([]))
+    write(site / "torch/lib/libtorch_cpu.so", torchs[:-100] if damage == "cut" else torchs)
+    wanted = struct.pack("<IBBHQQ", 1, 0x10, 0, 0, 0, 0)
+    user = elf([(".dynstr", b"\0_ZN2at3sumEv\0"), (".dynsym", wanted)])
+    for name in cpu():
+        write(site / "torch_spline_conv" / name, user)
+    code, shown = verify(tmp_path)
+    assert code == 14
+    assert ("built for another torch" in shown) == (damage == "none"), shown
+    assert bool(re.search("truncated|damaged", shown)) == (damage != "none"), shown
 
 
 # ---- other accelerators ---------------------------------------------------------------------------------------------

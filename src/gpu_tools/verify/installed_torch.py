@@ -54,16 +54,21 @@ class InstalledTorch:
                 yield from filter(Path.is_file, sorted(folder.glob(pattern)))
 
     @cached_property
-    def exported(self) -> frozenset[str]:
-        """The symbols that libtorch's libraries export."""
+    def exported(self) -> frozenset[str] | None:
+        """The symbols that libtorch's libraries export; None if one of them is damaged: its own row says so."""
         symbols: set[str] = set()
-        for path in self.libraries():
-            with suppress(NotElf), opened(path) as library:
-                symbols |= library.exported()
+        try:
+            for path in self.libraries():
+                with opened(path) as library:
+                    symbols |= library.exported()
+        except NotElf:
+            return None
         return frozenset(symbols)
 
     def lacks(self, undefined: frozenset[str]) -> list[str]:
-        """Return the torch symbols in ``undefined`` that this torch does not export."""
+        """Return the torch symbols in ``undefined`` that this torch does not export, as far as it can be read."""
+        if self.exported is None:
+            return []
         torchs = set(filter(_TORCH_NAMES.match, undefined))
         torchs.update(c_symbols(undefined))
         return sorted(torchs - self.exported)

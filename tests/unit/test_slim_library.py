@@ -330,6 +330,22 @@ def test_ranges_that_overlap_are_refused(tmp_path: Path) -> None:
                 lay_out(read(library), changes, frozenset(), len(library.data))
 
 
+def test_new_program_headers_are_in_no_page_that_is_mapped(tmp_path: Path) -> None:
+    """The loader clears the rest of the last page: here, that of a file without anything after its data."""
+    with opened(build(tmp_path, USUAL)) as library:
+        tables = read(library)
+        code = library.sections[".nv_fatbin"]
+        mapped = max(segment.end for segment in tables.loaded)
+        change = RangeChange(start=code.offset, end=code.end)
+        layout = lay_out(tables, [change], frozenset(), mapped)
+    gone = sum(placed.gone for placed in layout.changes)
+    (offsets,) = (placed.change.pieces[0] for placed in layout.changes if placed.change.start == 32)
+    assert isinstance(offsets, bytes)
+    place, _ = struct.unpack("<QQ", offsets)
+    assert gone > 0
+    assert place >= -(-(mapped - gone) // tables.page) * tables.page
+
+
 def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:
     library = build(tmp_path, USUAL, flags=["-Wl,-z,max-page-size=0x10000"])
     data = bytearray(library.read_bytes())

@@ -487,6 +487,16 @@ def test_a_version_in_a_variable_changes_unless_the_requirement_gets_another_for
     assert shown == [expected]
 
 
+def test_a_person_decides_on_rows_of_wheels_and_is_told_the_new_cuda(tmp_path: Path) -> None:
+    recipe = "requirements:\n  run:\n    - sympy ==${{ sympy_version }}\n"
+    matrix = Line("matrix", 1, "1.13.1", "sympy_version", "1.13.1", 'provider == "wheel"')
+    old = released("1", sympy="==1.13.1", cuda_toolkit="==13.0.3")
+    new = released("2", sympy="~=1.14.0", cuda_toolkit="==13.2.1")
+    (row,) = (row for row in changed(old, new, tmp_path, recipe, matrix) if row.topic == "sympy")
+    assert (row.kind.value, row.new) == ("for a person", "1.14.0")
+    assert row.note == "row of official wheels, whose CUDA is 13.2"
+
+
 def test_wheels_for_a_range_of_cuda_name_no_version_for_the_matrix(tmp_path: Path) -> None:
     matrix = (Line("conda_build_config.yaml", 1, "13.0", "cuda_compiler_version", "13.0"),)
     old, new = released("1", **{"cuda-toolkit": "==13.0.2"}), released("2", **{"cuda-toolkit": "==13.*"})

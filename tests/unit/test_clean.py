@@ -435,8 +435,12 @@ def test_the_command_lists_first_and_removes_with_apply(
     assert not (output / RUN / "tree").exists()
     before = left(output, cache)
     refused = {
-        ("--apply",): 2, (RUN, "--apply"): 2, ("--kind", "x", "--apply"): 2, ("osx",): 3, (RUN, "osx"): 3,
-    }  # fmt: skip
+        ("--apply",): 2,
+        (RUN, "--apply"): 2,
+        ("--kind", "x", "--apply"): 2,
+        ("osx",): 3,
+        (RUN, "osx", "--kind", "logs", "--apply"): 3,
+    }
     for words, code in refused.items():
         assert call(invocation, "clean", *words, "-o", str(output)).exit_code == code
     assert left(output, cache) == before

@@ -94,6 +94,16 @@ def test_a_tree_has_every_file_once_and_no_trace_of_the_environment(tmp_path: Pa
         wheel_tree.needed(tree)
 
 
+def test_a_link_to_a_library_that_is_missing_is_named(tmp_path: Path) -> None:
+    library = tmp_path / "env/lib/python3.12/site-packages/torch/lib/libc10.so"
+    library.parent.mkdir(parents=True)
+    library.symlink_to("../../../../libc10.so")
+    with pytest.raises(FileNotFoundError, match=str(library)):
+        wheel_tree.lay_out(
+            tmp_path / "env", ["lib/python3.12/site-packages/torch/lib/libc10.so"], tmp_path / "tree"
+        )
+
+
 @pytest.mark.parametrize(
     ("read", "table"),
     [

@@ -485,8 +485,14 @@ def test_a_damaged_record_is_named_with_a_way_out(content: str, tiny: Tiny) -> N
     plan = tiny.plan()
     assert plan.kept is None
     assert str(path) in plan.notes[0]
+
+
+@pytest.mark.usefixtures("unfinished")
+def test_a_run_replaces_a_damaged_record(tiny: Tiny) -> None:
+    state = tiny.options().state
+    (state / environment_record.NAME).write_text("{")
     assert tiny.run().ok
-    assert environment_record.read(tiny.options().state) is not None
+    assert environment_record.read(state) is not None
 
 
 @pytest.mark.usefixtures("finished")

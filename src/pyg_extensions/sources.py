@@ -50,9 +50,8 @@ class Sources:
     left_out: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  #: sentences for the plan, by extension
     folders: dict[str, Path] = field(default_factory=dict)  #: local folders to compile, by extension
-    remote: set[str] = field(
-        default_factory=set
-    )  #: extensions whose sources the build engine fetches from servers
+    #: extensions whose sources the build engine fetches from servers
+    remote: set[str] = field(default_factory=set)
 
 
 def archive_address(base: str, wanted: ExtensionRelease) -> str:

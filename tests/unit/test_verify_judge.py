@@ -193,7 +193,7 @@ INSTALLED = Expectation(
      Wanted(cuda=True, cuda_major=13, archs=("12.0",), exact=True, required=True, python="3.12")),
     ({}, INSTALLED, {"cuda": "12.6", "python": "3.13"},
      Wanted(cuda=True, cuda_major=13, archs=("9.0",), exact=False, required=False, python="3.12")),
-    # metadata count for what is neither asked nor installed
+    # where request and installed torch say nothing, metadata count
     ({}, Expectation(), {"cuda": "12.6", "python": "3.13"},
      Wanted(cuda=True, cuda_major=12, exact=True, required=False, python="3.13")),
     ({}, Expectation(), {"cuda": "cpu"}, Wanted(cuda=False, exact=True, required=False)),

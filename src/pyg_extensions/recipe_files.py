@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from groundwork.text import display
-
 #: Copies in the installed program; pyproject.toml makes them.
 _INSTALLED = Path(__file__).with_name("recipe")
 _CHECKOUT = Path(__file__).parents[2]
@@ -24,10 +22,3 @@ def variant_file() -> Path:
     if _INSTALLED.is_dir():
         return _INSTALLED / _VARIANT
     return _CHECKOUT / ".ci_support" / "linux_64_cpu.yaml"
-
-
-def program() -> tuple[str, ...]:
-    """Return the words with which users start megabuild."""
-    if _INSTALLED.is_dir():
-        return ("megabuild",)
-    return ("python3", display(_CHECKOUT / "scripts" / "megabuild"))

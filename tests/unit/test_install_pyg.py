@@ -26,7 +26,7 @@ from small_files import program, write
 from wheel_files import make_wheel
 
 from command_line.run_command import Invocation
-from groundwork import files, pip_output
+from groundwork import files, pip_output, program_words
 from groundwork.errors import (
     BuildError,
     IntegrityError,
@@ -40,7 +40,6 @@ from groundwork.errors import (
 from groundwork.jobs import Jobs
 from groundwork.resources import ResourceFacts, Verdict
 from megabuild.configs.config import load
-from pyg_extensions import recipe_files
 from pyg_extensions.find_wheel import Choice, WheelRequirements
 from pyg_extensions.install import compile_wheel, installer, toolchain, user_environment
 from pyg_extensions.install.compile_wheel import Builder
@@ -659,8 +658,8 @@ def test_a_cuda_toolkit_that_is_named_and_has_no_nvcc_is_a_mistake(tmp_path: Pat
 def test_a_slimmed_environment_gets_its_toolkit_back_by_a_command_that_works_here(
     is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copies = write(tmp_path / "recipe" / "build_wheel.py").parent
-    monkeypatch.setattr(recipe_files, "_INSTALLED", copies if is_installed else tmp_path / "none")
+    if is_installed:
+        monkeypatch.setattr(program_words, "_PROGRAM", tmp_path / "none")
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".megabuild-slim").mkdir()
     with pytest.raises(PreflightError) as told:

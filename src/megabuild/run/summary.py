@@ -10,12 +10,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import megabuild
 from groundwork import files
 from groundwork.errors import BuildError, FailureDetails, MegabuildError
 from groundwork.exhaustive import assert_never
 from groundwork.machine import machine_platform
 from groundwork.names import PackageId
+from groundwork.program_words import program_words
 from groundwork.result import Result
 from groundwork.text import Sign, counted, display, duration, size, table
 from megabuild.configs.render import PlannedPackage
@@ -33,9 +33,6 @@ _HASH_DIGITS = 12
 _HEADS = ("package", "size", "sha256", "time", "status")
 #: Added to a rehearsal's summary, because its packages have PyTorch's names and versions.
 _MODEL = "These packages are a small model, not PyTorch."
-
-#: The program as users of a checkout start it.
-_PROGRAM = Path(megabuild.__file__).resolve().parents[2] / "scripts" / "megabuild"
 
 
 class ResultStatus(str, Enum):
@@ -265,22 +262,16 @@ def _with_variables(plan: Plan, words: Sequence[str]) -> str:
 
 def follow_command(options: Options) -> str:
     """Return the command that shows a run until it ends."""
-    words = [*_program_words(), "status", options.run_name, "--follow", *_output_words(options)]
+    words = [*program_words(), "status", options.run_name, "--follow", *_output_words(options)]
     return shlex.join(words)
 
 
 def _words(options: Options, names: Iterable[str], python: str | None) -> list[str]:
     """Return the words of the command that creates an environment of these packages."""
-    words = [*_program_words(), "env", "create", "./env", *dict.fromkeys(names)]
+    words = [*program_words(), "env", "create", "./env", *dict.fromkeys(names)]
     if python is not None:
         words += ["--python", python]
     return [*words, "--from", options.run_name, *_output_words(options)]
-
-
-def _program_words() -> list[str]:
-    if _PROGRAM.is_file():
-        return ["python3", display(_PROGRAM)]
-    return ["megabuild"]
 
 
 def _output_words(options: Options) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from groundwork.debian_packages import install_command
 from groundwork.errors import PreflightError
 from groundwork.process import run
+from groundwork.program_words import program_words
 from pyg_extensions.install.user_environment import UserEnvironment
-from pyg_extensions.recipe_files import program
 
 _SECONDS = 120.0
 _CXX = "c++"  # the compiler if CXX is not set
@@ -168,7 +168,7 @@ def check_cuda(
 
 def _remedy(environment: UserEnvironment) -> str:
     if (environment.prefix / ".megabuild-slim").is_dir():
-        undo = shlex.join([*program(), "slim", str(environment.prefix), "--undo"])
+        undo = shlex.join([*program_words(), "slim", str(environment.prefix), "--undo"])
         return f"undo `megabuild slim`, which removed the headers: {undo}; or slim with --keep extensions"
     version = environment.cuda_version or ""
     major = version.partition(".")[0]

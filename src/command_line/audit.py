@@ -14,8 +14,9 @@ from rich.console import Console
 from command_line.options import json_option, version_option
 from command_line.parameters import command
 from command_line.progress_display import Screen
-from command_line.root import is_checkout, repository
+from command_line.root import repository
 from command_line.run_command import Invocation, run
+from groundwork.checkout import is_checkout
 from groundwork.errors import VerdictError
 from groundwork.result import Result
 from pin_audit.audit_options import AuditOptions

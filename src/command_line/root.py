@@ -10,16 +10,10 @@ from pathlib import Path
 
 import platformdirs
 
+from groundwork.checkout import ROOT, is_checkout
 from groundwork.errors import PreflightError
 from groundwork.text import display
 from groundwork.user_folders import home_folder
-
-_ROOT = Path(__file__).resolve().parents[2]
-
-
-def is_checkout() -> bool:
-    """Return whether the program runs from the repository; else it is installed in an environment."""
-    return (_ROOT / "build-locally.py").is_file()
 
 
 def repository() -> Path:
@@ -28,7 +22,7 @@ def repository() -> Path:
     Raises PreflightError: The program is installed, without configs and recipes.
     """
     if is_checkout():
-        return _ROOT
+        return ROOT
     raise PreflightError(
         "configs and recipes are not installed with megabuild; this command needs them",
         "clone the repository and run python3 build-locally.py in it",
@@ -51,7 +45,7 @@ def feedstock(given: Path | None) -> Path:
 
 def is_own(root: Path) -> bool:
     """Return whether a feedstock is the repository this program runs from."""
-    return is_checkout() and root.resolve() == _ROOT
+    return is_checkout() and root.resolve() == ROOT
 
 
 def lacking_extra(error: ModuleNotFoundError) -> PreflightError | None:
@@ -99,7 +93,7 @@ def _installed_from() -> str:
 def log_folder() -> Path:
     """Return the folder for logs and crash files: output/logs of a checkout, else the user's log folder."""
     if is_checkout():
-        return _ROOT / "output" / "logs"
+        return ROOT / "output" / "logs"
     if home_folder(os.environ) is None:  # a crash file below /dev/null fails, so the crash is printed
         return Path(os.environ.get("MEGABUILD_CACHE") or os.devnull).absolute() / "logs"
     return platformdirs.user_log_path("megabuild")
@@ -110,7 +104,7 @@ def output_folder(given: str | None, root: Path | None = None) -> Path:
     if given:
         return Path(given).absolute()
     if root is None:
-        root = _ROOT if is_checkout() else Path()
+        root = ROOT if is_checkout() else Path()
     return (root / "output").absolute()
 
 
@@ -119,7 +113,7 @@ def typed(command: str) -> str:
     if not is_checkout():
         return command
     program, *words = command.split()
-    path = _ROOT / program
+    path = ROOT / program
     if not path.is_file():
-        path = _ROOT / "scripts" / program
+        path = ROOT / "scripts" / program
     return shlex.join(("python3", display(path), *words))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from command_line.options import builds_folder, json_option
 from command_line.parameters import command
-from command_line.root import is_checkout, output_folder, repository
+from command_line.root import output_folder, repository
+from groundwork.checkout import is_checkout
 from groundwork.option_fields import argument, repeatable
 from groundwork.result import Result
 

@@ -112,7 +112,7 @@ def test_the_hint_on_a_busy_config_shows_the_run_that_builds_it(
         locked(options)
     python, program, *words = shlex.split(busy.value.remedy.partition(": ")[2])
     assert (python, Path(program).is_file()) == ("python3", True)
-    monkeypatch.setattr(root, "_ROOT", tmp_path)  # the folder of this project
+    monkeypatch.setattr(root, "ROOT", tmp_path)  # the folder of this project
     monkeypatch.setattr(root, "is_checkout", lambda: True)
     done = call(Invocation(log_folder=tmp_path), *words)
     assert (done.exit_code, done.stdout.strip().startswith("tiny-rehearsal: done")) == (0, True), done.output

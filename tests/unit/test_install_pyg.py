@@ -659,7 +659,7 @@ def test_a_slimmed_environment_gets_its_toolkit_back_by_a_command_that_works_her
     is_installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_installed:
-        monkeypatch.setattr(program_words, "_PROGRAM", tmp_path / "none")
+        monkeypatch.setattr(program_words, "is_checkout", lambda: False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".megabuild-slim").mkdir()
     with pytest.raises(PreflightError) as told:

@@ -63,7 +63,7 @@ def test_a_command_of_a_checkout_has_its_path_as_one_word(
 ) -> None:
     program = tmp_path / "my checkout" / "scripts" / "megabuild"
     write(program, "")
-    monkeypatch.setattr(root, "_ROOT", tmp_path / "my checkout")
+    monkeypatch.setattr(root, "ROOT", tmp_path / "my checkout")
     monkeypatch.setattr(root, "is_checkout", lambda: True)
     assert shlex.split(root.typed("megabuild slim")) == ["python3", str(program), "slim"]
 

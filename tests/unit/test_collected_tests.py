@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,33 @@ def unordered(node: ast.AST, *, is_sorted: bool = False) -> Iterator[ast.AST]:
         yield from unordered(child, is_sorted=sorts)
 
 
+class NamedSets(ast.NodeTransformer):
+    """Writes a set in place of a name that a test file imports, if that is one."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        module = self._modules.get(node.id)
+        if module and isinstance(getattr(import_module(module), node.id, None), (set, frozenset)):
+            return ast.Set(elts=[])
+        return node
+
+
+def modules_of_names(module: ast.Module) -> dict[str, str]:
+    """Return the modules that names are imported from."""
+    found: dict[str, str] = {}
+    for statement in module.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            for alias in statement.names:
+                if not alias.asname:
+                    found[alias.name] = statement.module
+    return found
+
+
 def parameters(module: ast.Module) -> Iterator[ast.AST]:
     """Yield the values of ``parametrize`` and of fixtures' ``params``, with those of the constants that they name."""
+    named_sets = NamedSets(modules_of_names(module))
     constants: dict[str, ast.AST] = {}
     for statement in module.body:
         match statement:
@@ -57,14 +83,18 @@ def parameters(module: ast.Module) -> Iterator[ast.AST]:
                 pass
             case _:
                 continue
-        yield values
-        for part in ast.walk(values):
-            if isinstance(part, ast.Name) and part.id in constants:
-                yield constants[part.id]
+        names = [part.id for part in ast.walk(values) if isinstance(part, ast.Name)]
+        yield named_sets.visit(values)
+        for name in names:
+            if name in constants:
+                yield named_sets.visit(constants[name])
 
 
 @pytest.mark.parametrize("folder", ["acceptance", "integration", "unit"])
-def test_parameters_have_an_order_that_no_process_decides(folder: str) -> None:
+def test_parameters_have_an_order_that_no_process_decides(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(TESTS / folder)
     found = []
     for file in sorted((TESTS / folder).glob("test_*.py")):
         for values in parameters(ast.parse(file.read_text(encoding="utf-8"))):
@@ -85,10 +115,16 @@ def test_parameters_have_an_order_that_no_process_decides(folder: str) -> None:
         ("sorted({1, 2})", 0),
         ("sorted(set(run('python')))", 1),
         ("[os.getpid()]", 1),
+        ("[*NO_PARTS, 404]", 1),
+        ("[x for x in NO_PARTS]", 1),
+        ("sorted(NO_PARTS)", 0),
         ("[(1, {1, 2}), lambda: set()]", 0),
     ],
 )
 def test_values_without_an_order_are_found(text: str, count: int) -> None:
-    module = ast.parse(f"VALUES = {text}\n@pytest.mark.parametrize('x', VALUES)\ndef test(x): pass\n")
+    imports = "from groundwork.network.client import NO_PARTS\n"
+    module = ast.parse(
+        f"{imports}VALUES = {text}\n@pytest.mark.parametrize('x', VALUES)\ndef test(x): pass\n"
+    )
     values = list(parameters(module))[-1]
     assert is_set(values) + len(list(unordered(values))) == count

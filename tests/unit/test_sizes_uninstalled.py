@@ -163,7 +163,7 @@ def test_a_broken_wheel_is_named_whatever_breaks_in_it(
         uninstalled._read(file, client=cast(Any, None), folder=tmp_path, remarks=[])
 
 
-@pytest.mark.parametrize("status", [*NO_PARTS, 404, 500, 0])
+@pytest.mark.parametrize("status", [*sorted(NO_PARTS), 404, 500, 0])
 @pytest.mark.parametrize("has_metadata", [True, False])
 def test_only_a_server_without_parts_leaves_a_wheel_unmeasured(
     status: int, has_metadata: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

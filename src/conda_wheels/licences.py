@@ -36,7 +36,7 @@ def of_package(name: str, unpacked: Path) -> dict[str, Path]:
     for metadata in unpacked.glob("site-packages/*.dist-info"):
         for path in files.below(metadata):
             if _TEXT.match(path.name):
-                texts[f"{name}/{path.name}"] = path
+                texts[f"{name}/{_place(path.relative_to(metadata))}"] = path
     folder = unpacked / "info" / "licenses"
     # the recipes gather licences in a folder of this name, which is inside info/licenses
     gathered = folder / "licenses"
@@ -45,6 +45,13 @@ def of_package(name: str, unpacked: Path) -> dict[str, Path]:
     for path in files.below(folder):
         texts[f"{name}/{path.relative_to(folder)}"] = path
     return _existing(texts)
+
+
+def _place(path: Path) -> Path:
+    """Return a path in a wheel's metadata without the folder for licences, which newer wheels have (PEP 639)."""
+    if path.parts[0] == "licenses":
+        return path.relative_to("licenses")
+    return path
 
 
 def _existing(texts: Mapping[str, Path]) -> dict[str, Path]:

@@ -238,6 +238,28 @@ def test_licences_come_from_packages_notices_and_the_system(tmp_path: Path) -> N
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "info/licenses",
+        "info/licenses/licenses",
+        "site-packages/torch.dist-info",
+        "site-packages/torch.dist-info/licenses",
+    ],
+)
+def test_licences_of_one_name_are_told_apart_by_their_folders(place: str, tmp_path: Path) -> None:
+    for name in ("LICENSE", "third_party/fmt/LICENSE", "third_party/gloo/LICENSE"):
+        file = tmp_path / place / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+    texts = licences.of_package("torch", tmp_path)
+    assert {name: path.read_text() for name, path in texts.items()} == {
+        "torch/LICENSE": "LICENSE",
+        "torch/third_party/fmt/LICENSE": "third_party/fmt/LICENSE",
+        "torch/third_party/gloo/LICENSE": "third_party/gloo/LICENSE",
+    }
+
+
 def test_all_licence_texts_that_a_wheel_lacks_are_added_once(tmp_path: Path) -> None:
     metadata = write(tmp_path / "tree/a-1.dist-info", LICENSE="own")
     contents = {"a": "own", "b/c": "mit", "d": "bsd", "e": "mit"}

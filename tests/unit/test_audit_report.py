@@ -341,6 +341,14 @@ def test_a_narrow_terminal_shows_what_needs_a_decision(
     assert ("beta" in shown, "not shown: add --all" in shown) == (all_rows, not all_rows)
 
 
+def test_a_gate_closes_on_a_terminal_too(of: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "command_line.audit.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True))
+    )
+    assert of(CONFLICT).exit_code == 0
+    assert of(CONFLICT, "--fail-on", "conflict").exit_code == VerdictError.exit_code
+
+
 def test_a_device_is_no_file_for_the_table() -> None:
     with pytest.raises(UsageError, match="/dev/zero: not a file"):
         insert(Path("/dev/zero"), "table")

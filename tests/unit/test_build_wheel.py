@@ -6,7 +6,8 @@ import importlib
 import os
 import runpy
 import sys
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -63,6 +64,32 @@ def test_a_module_that_does_not_compile_fails_the_wheel(
     (build,) = [value for value in vars(build_wheel).values() if hasattr(value, "build_extensions")]
     with pytest.raises(RuntimeError, match=f": {', '.join(failed)}$") if failed else nullcontext():
         build.build_extensions(builder)
+
+
+def test_the_jobserver_has_the_jobs_that_the_user_allows_and_ninja_follows_it(
+    build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ninja that sees MAX_JOBS takes no part in the jobserver."""
+    seen: list[str | None] = []
+
+    @contextmanager
+    def make_jobserver() -> Iterator[None]:
+        seen.append(os.environ.get("MAX_JOBS"))
+        yield
+
+    def run_all(*_: object) -> list[str]:
+        seen.append(os.environ.get("MAX_JOBS"))
+        return []
+
+    monkeypatch.setenv("MAX_JOBS", "4")
+    monkeypatch.setattr(build_wheel, "_constant_flags", lambda _: None)
+    monkeypatch.setattr(build_wheel, "_weight", lambda _: 0)
+    monkeypatch.setattr(build_wheel, "_jobserver", make_jobserver)
+    monkeypatch.setattr(build_wheel, "run_all", run_all)
+    module = SimpleNamespace(name="a.one", sources=["x.cpp"])
+    builder = SimpleNamespace(compiler=None, extensions=[module], _build_one=lambda _: None)
+    build_wheel.ModulesAtOnce.build_extensions(builder)
+    assert seen == ["4", None]
 
 
 @pytest.mark.parametrize(

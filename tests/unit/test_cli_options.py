@@ -227,6 +227,27 @@ def test_a_number_below_the_smallest_one_is_refused(
     assert call(invocation, command, option, "0").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        ("verify", "PACKAGE... | ENVIRONMENT"),
+        ("sizes", "ENVIRONMENT | PACKAGE | REQUIREMENT..."),
+        ("slim", "ENVIRONMENT|PACKAGE"),
+        ("wheels", "CONFIG"),
+        ("upload", "CONFIG"),
+        ("env create", "DIR"),
+        ("env create env", "PACKAGE..."),
+    ],
+)
+def test_a_command_about_something_refuses_to_be_about_nothing(
+    command: str, argument: str, invocation: Invocation
+) -> None:
+    """In a script, an empty variable must not look like a success."""
+    done = call(invocation, *command.split())
+    assert done.exit_code == 2
+    assert f"missing argument '{argument}'" in done.stderr
+
+
 @pytest.mark.parametrize("option", ["audit --tree", "audit --root", "install-pyg --pyg-sources"])
 def test_a_file_in_place_of_a_folder_is_refused(option: str, invocation: Invocation, tmp_path: Path) -> None:
     file = tmp_path / "pytorch-v2.13.0.tar.gz"

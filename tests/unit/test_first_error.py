@@ -154,6 +154,8 @@ _LINK = "FAILED: a.so\nc++ -o a.so\nx.h:3:1: warning: unused\n"
         (f"{_LINK}collect2: fatal error: ld terminated with signal 11", "collect2: fatal error: ld terminated"),
         (f"{_LINK}/usr/bin/ld: warning: relocation against `x' in read-only section\n/usr/bin/ld: cannot find -lz",
          "cannot find -lz"),
+        ("x.cpp:1:1: warning: 'f' is deprecated\nx.h:3:6: note: declared here\ncp: cannot stat 'x.so': No such file",
+         "cp: cannot stat 'x.so'"),
         ("FAILED: a.o\nc++ -c\nx.cpp:1:1: Warnung: x\nx.cpp:2:1: Fehler: nicht definiert\n  2 | x\n    | ^",
          "x.cpp:2: Fehler: nicht definiert"),
     ],
@@ -174,6 +176,10 @@ def test_errors_in_other_words(text: str, headline: str) -> None:
         "/usr/bin/ld: warning: libx.so, needed by liby.so, not found",
         "cc1plus: all warnings being treated as errors",
         "0 errors, 3 warnings",
+        "/src/x.h:3:1: note: declared here",
+        "./main.go:3:1: Note: declared here",
+        "<source>:2:5: remark: loop not vectorized",
+        "x.f90:3:1: Remark: loop not vectorized",
     ],
 )
 def test_what_is_no_error(text: str) -> None:

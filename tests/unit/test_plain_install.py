@@ -14,12 +14,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from calling import call
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from small_files import write
 
 from command_line import root
 from command_line.main import COMMANDS
+from command_line.run_command import Invocation
+from groundwork.errors import PreflightError
 
 #: Runs `megabuild`; no module of the list in the first argument can be imported.
 _PROGRAM = """\
@@ -141,6 +144,19 @@ def test_the_extra_comes_from_the_same_place_with_the_same_installer(
     assert error is not None
     assert error.message == "rattler is not installed; this command needs it"
     assert error.remedy == "run: " + command.format(address)
+
+
+def test_a_command_that_cannot_be_imported_names_what_is_not_installed(
+    invocation: Invocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def import_module(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="rattler")
+
+    monkeypatch.setattr("command_line.main.import_module", import_module)
+    monkeypatch.setattr(root, "is_checkout", lambda: False)
+    done = call(invocation, "audit")
+    assert done.exit_code == PreflightError.exit_code
+    assert "rattler is not installed; this command needs it" in done.stderr
 
 
 def test_without_metadata_the_extra_comes_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from gpu_library import (
 from cuda_code import cuda_archs
 from cuda_code.elf_file import opened
 from gpu_tools.slim.gpu_code import _find_fatbins
-from gpu_tools.slim.layout import RangeChange, lay_out
+from gpu_tools.slim.layout import RangeChange, hole, lay_out
 from gpu_tools.slim.library import LibrarySlimmed, slim_library
 from gpu_tools.slim.tables import NotUnderstood, read
 
@@ -344,6 +344,21 @@ def test_new_program_headers_are_in_no_page_that_is_mapped(tmp_path: Path) -> No
     place, _ = struct.unpack("<QQ", offsets)
     assert gone > 0
     assert place >= -(-(mapped - gone) // tables.page) * tables.page
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_content_before_a_segment_goes_by_whole_pages(is_followed: bool, tmp_path: Path) -> None:
+    """Patchelf and auditwheel append a segment behind all sections: the loader maps it by pages of the file."""
+    with opened(build(tmp_path, USUAL)) as library:
+        tables = read(library)
+        end = len(library.data)
+    change = RangeChange(start=end, end=end + 3 * tables.page + 32)
+    if is_followed:
+        last = tables.loaded[-1]._replace(offset=change.end, address=change.end, size=8, memory=8)
+        tables = replace(tables, segments=(*tables.segments, last))
+    start, stop = hole(tables, change)
+    assert start == end
+    assert stop - start == (3 * tables.page if is_followed else 3 * tables.page + 32)
 
 
 def test_on_aarch64_whole_pages_of_64_kb_go(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from small_files import program, write
 
-from tree_inputs import compare, generators, inputs, record, search, shadowing, snapshot
+from tree_inputs import aliases, compare, generators, inputs, record, search, shadowing, snapshot
 from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
@@ -369,6 +369,23 @@ def replaced(document: Any, *, by: object) -> Iterator[Any]:
             changed = copy.copy(document)
             changed[key] = other
             yield changed
+
+
+def test_a_folder_of_headers_behind_a_link_is_a_link_itself(tmp_path: Path) -> None:
+    """Of ``/usr/local/cuda``, for example, which another installation of CUDA sets."""
+    write(tmp_path / "cuda-13.0/include/cuda.h", "")
+    (tmp_path / "cuda").symlink_to("cuda-13.0")
+    tree = cast(Tree, SimpleNamespace(root=str(tmp_path / "cuda/tree")))
+    folder = str(tmp_path / "cuda/include")
+    found = aliases.find_aliases(tree, [folder, str(tmp_path / "cuda-13.0/include")], {})
+    assert found == {
+        folder: str(tmp_path / "cuda-13.0/include"),
+        tree.root: str(tmp_path / "cuda-13.0/tree"),
+    }
+    assert not aliases.moved(found)
+    (tmp_path / "cuda").unlink()
+    (tmp_path / "cuda").symlink_to("cuda-13.1")
+    assert set(aliases.moved(found)) == set(found)
 
 
 def test_a_record_with_a_value_of_another_type_is_damaged(tmp_path: Path) -> None:

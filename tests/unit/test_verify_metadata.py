@@ -187,6 +187,13 @@ def test_a_damaged_wheel_is_an_error_with_a_remedy(tmp_path: Path) -> None:
         pass
 
 
+def test_torch_s_own_headers_count_more_than_another_one_s_in_the_environment(tmp_path: Path) -> None:
+    write(tmp_path / "torch/include/c10/x.h", "\nTORCH_INTERNAL_ASSERT(a);\n")
+    write(tmp_path / "include/c10/x.h", "\n\n\nTORCH_INTERNAL_ASSERT(a);\n")
+    torch = InstalledTorch(package=tmp_path / "torch", prefix=tmp_path, version="2.1.2", cuda=None)
+    assert torch.denies(frozenset({("c10/x.h", 2), ("c10/x.h", 4)})) == ["c10/x.h:4"]
+
+
 @pytest.mark.parametrize("folder", ["torch/include", "torch/include/torch/csrc/api/include", "include"])
 def test_headers_of_torch_are_found_in_each_of_its_folders(folder: str, tmp_path: Path) -> None:
     write(tmp_path / folder / "c10/x.h", "\nTORCH_INTERNAL_ASSERT(a);\n")

@@ -19,6 +19,7 @@ from rattler.index import index_fs
 from rattler_build import assemble_package
 from small_files import write
 
+from command_line.run_command import end_process
 from groundwork.channel import Channel
 from megabuild.configs.config import load
 from megabuild.engine import archive
@@ -220,3 +221,4 @@ if __name__ == "__main__":
     engine = os.environ.get("TINY_ENGINE")
     outlook = here.outlook(engine=Engine(engine) if engine else None)
     execute(outlook, Status(outlook.options.run_name, outlook.options.state))
+    end_process(0)  # the threads of rattler may abort a process that ends in the usual way

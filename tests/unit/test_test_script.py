@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,69 @@ def test_a_step_that_fails_fails_the_whole(
     fails = failing in STEPS and not (arguments and failing == "tests")
     assert done.returncode == int(fails), done.stderr
     assert (f"failed: {failing}\n" in done.stdout) == (fails and failing != "tests")
+
+
+@pytest.mark.parametrize(
+    ("available", "free", "has_own_folder", "in_memory"),
+    [
+        (20_000_000, 10_000_000, False, True),
+        (20_000_000, 65_536, False, False),
+        (4_000_000, 10_000_000, False, False),
+        (20_000_000, 10_000_000, True, False),
+    ],
+    ids=["enough", "a container's 64 MB", "little memory", "the user's own folder"],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_temporary_files_are_in_memory_if_there_is_enough(
+    fails: bool,
+    available: int,
+    free: int,
+    has_own_folder: bool,
+    in_memory: bool,
+    repository: Path,
+    tmp_path: Path,
+) -> None:
+    if not runs_programs(Path("/dev/shm")):
+        pytest.skip("/dev/shm runs no programs")
+    write(tmp_path / ".ci/apt-packages.txt", "")
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(repository / "scripts" / "test", tmp_path / "scripts")
+    own = tmp_path / "own"
+    own.mkdir()
+    python = program(
+        tmp_path / "bin/python",
+        f"""
+        [ "$1" != -c ] || {{ echo "$0"; exit; }}
+        case "$*" in *"-m pytest"*"not long"*)
+            echo "${{TMPDIR:-}}" > {tmp_path}/told
+            touch "${{TMPDIR:-{own}}}/of-a-failed-test"
+            exit {int(fails)} ;;
+        esac
+        """,
+    )
+    for name in ("ruff", "mypy", "lint-imports"):
+        program(tmp_path / "bin" / name, "")
+    program(tmp_path / "bin/awk", f"echo {available}")
+    program(tmp_path / "bin/df", f"echo Avail; echo {free}")
+    environ = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "PYTHON": str(python)}
+    if has_own_folder:
+        environ["TMPDIR"] = str(own)
+    done = subprocess.run(
+        [tmp_path / "scripts/test"], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == int(fails), done.stderr
+    folder = Path((tmp_path / "told").read_text().strip())
+    assert folder.name.startswith("megabuild-tests.") == in_memory
+    if in_memory:
+        assert folder.exists() == fails
+        assert (f"rm -r {folder}" in done.stderr) == fails
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def runs_programs(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as made:
+            subprocess.run([program(Path(made) / "program", "exit 0")], check=True)
+    except OSError:
+        return False
+    return True

@@ -93,16 +93,17 @@ def test_what_is_no_state_is_refused_with_a_reason(tmp_path: Path, content: byte
     assert result.exit_code == IntegrityError.exit_code
 
 
-@pytest.mark.parametrize("how", ["link", "folder", "pipe"])
+@pytest.mark.parametrize("how", ["link", "broken link", "folder", "pipe"])
 def test_what_is_no_file_is_not_followed_nor_waited_for(tmp_path: Path, how: str) -> None:
-    path = tmp_path / state_file.NAME
-    if how == "link":
-        path.symlink_to("/etc/passwd")
+    path = write(tmp_path / "run" / "x").with_name(state_file.NAME)
+    if how.endswith("link"):
+        path.symlink_to("/etc/passwd" if how == "link" else "missing")
     elif how == "pipe":
         os.mkfifo(path)
     else:
         path.mkdir()
-    assert read_run_state(tmp_path).standing == "unreadable"
+    assert run_names(tmp_path, []) == ["run"], "a record that cannot be read is a record"
+    assert read_run_state(path.parent).standing == "unreadable"
 
 
 def test_a_driver_that_was_killed_died_where_it_was(tmp_path: Path) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import queue
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import pytest
+from small_files import write
 from tiny import Tiny, build_with, make_channel
 
 from groundwork.channel import Channel
 from groundwork.job_pool import JobPool
 from groundwork.machine import machine_platform
+from groundwork.network import certificates
 from groundwork.network.channel_logins import Login
 from groundwork.redact import Mask
 from megabuild.engine.job import Job, WorkerOptions
@@ -35,9 +39,13 @@ from megabuild.status.status import Status
 pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 
 
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_channel(tmp_path_factory.mktemp("channel"))
+
+
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    channel = make_channel(tmp_path / "channel")
+def tiny(channel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     build_with(channel, monkeypatch)
     return Tiny(output=tmp_path / "output", channel=channel)
 
@@ -104,7 +112,10 @@ def test_a_task_has_the_caches_of_its_isolation_and_the_values_of_its_job(
         plan = run.plan
         login = Login(address="https://c.example/x", host="c.example", user="ann", password="secret")
         environment = replace(plan.environment, logins=(login,))
-        progress = replace(run.progress, plan=replace(plan, environment=environment))
+        zip_keys = (("blas_impl", "torch_source"),)
+        config = replace(plan.options.config, zip_keys=zip_keys, build_platform="osx-64")
+        plan = replace(plan, options=replace(plan.options, config=config), environment=environment)
+        progress = replace(run.progress, plan=plan)
         run = replace(run, progress=progress)
         attempt = Attempt(run, "x", plan.options.state, jobs=1, stop=threading.Event())
         channels = (Channel.parse("https://c.example/x"),)
@@ -118,7 +129,42 @@ def test_a_task_has_the_caches_of_its_isolation_and_the_values_of_its_job(
     variant = json.loads((place.state / sandbox_paths.VARIANT).read_text())
     assert (variant["blas_impl"], variant["python"]) == (["mkl"], ["3.12.*"])
     assert variant["torch_source"] == ["official"], "of the config: the job has all overrides"
-    assert (job.platform, job.build_platform) == ("linux-64", "linux-64")
+    assert variant["zip_keys"] == [["blas_impl", "torch_source"]]
+    assert (job.platform, job.build_platform) == ("linux-64", "osx-64")
+
+
+@pytest.mark.parametrize("isolation", [Host(), Bubblewrap(root=Path("/"))], ids=lambda one: one.name)
+def test_a_build_writes_its_own_folders_and_caches_and_reads_all_others(
+    isolation: Isolation, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver and other builds use recipes, channels, sources and the launcher, too."""
+    bundle = write(tmp_path / "ca.pem")
+    monkeypatch.setattr(certificates, "system_bundle", lambda _: bundle)
+    source = tmp_path / "source"
+    torch = tmp_path / "torch"
+    for folder in (source, torch):
+        folder.mkdir()
+    with started(tiny, isolation) as run:
+        environment = replace(run.plan.environment, source=source)
+        run = replace(run, progress=replace(run.progress, plan=replace(run.plan, environment=environment)))
+        options = run.plan.options
+        attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
+        place = make_place(
+            attempt, recipe=options.recipes / "pyg" / "recipe.yaml", channels=[Channel.of_folder(tiny.channel)],
+            more={"torch": torch}, written=["tree"],
+        )  # fmt: skip
+    writable = {mount.source for mount in place.mounts if mount.writable}
+    own = {options.state / name for name in ("out", "tmp", "tree")}
+    assert writable == {*own, options.objects_folder(isolation), options.unpacked_folder(isolation)}
+    assert all(folder.is_dir() for folder in writable), "the isolation mounts them"
+    read = {mount.source for mount in place.mounts if not mount.writable}
+    assert read >= {source, torch, tiny.channel, options.recipes, options.state / "heavy-gate"}
+    inside = {mount.source: isolation.path(mount.target, mount.source) for mount in place.mounts}
+    assert (place.source, place.more) == (inside[source], {"torch": inside[torch]})
+    assert place.recipe == f"{inside[options.recipes]}/pyg/recipe.yaml"
+    trusted = {place.environment.get(name) for name in ("SSL_CERT_FILE", "GIT_SSL_CAINFO")}
+    assert trusted == {inside.get(bundle)}, "programs on the host find the system's"
+    assert place.python == (sys.executable if isolation.is_host else "python3")
 
 
 def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,21 +258,24 @@ def test_a_test_of_a_package_takes_none(tiny: Tiny, tmp_path: Path) -> None:
     assert "MAKEFLAGS" not in place.environment
 
 
-@pytest.mark.parametrize("named", [(), (0,), (2,), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("named", [(), (0,), (2,), (3,), (0, 1, 2)], ids=str)
 def test_rattler_build_gets_channels_in_the_variant_if_a_package_of_the_run_names_them(
     named: tuple[int, ...], tiny: Tiny
 ) -> None:
+    """The fourth package is an extension's."""
     with started(tiny, Bubblewrap(root=Path("/"))) as run:
         items = []
-        for number, item in enumerate(run.plan.items):
+        for number, item in enumerate([*run.plan.items, run.plan.items[0]]):
             package = replace(item.package, names_channels=number in named)
             items.append(replace(item, package=package))
-        progress = replace(run.progress, plan=replace(run.plan, items=tuple(items)))
+        extension: Any = SimpleNamespace(items=items[3:])
+        plan = replace(run.plan, items=tuple(items[:3]), extensions=(extension,))
+        progress = replace(run.progress, plan=plan)
         run = replace(run, progress=progress)
         options = run.plan.options
         attempt = Attempt(run, "x", options.state, jobs=1, stop=threading.Event())
         place = make_place(attempt, recipe=options.recipe, channels=())
         place.state.mkdir(parents=True, exist_ok=True)
         job = make_job(attempt, place, JobPart(), overrides={})
-    assert len(items) == 3
+    assert len(items) == 4
     assert job.named == bool(named)

@@ -25,6 +25,7 @@ from calling import call
 from small_files import program, shared_library, write
 from test_run_places import started
 from test_run_places import tiny as tiny
+from test_run_places import tiny_channel as tiny_channel
 from tiny import Tiny, make_package
 from wheel_files import make_wheel
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from small_files import write
 from test_run_places import tiny as tiny
+from test_run_places import tiny_channel as tiny_channel
 from tiny import ROOT, Tiny, provider
 
 from groundwork.channel import Channel

@@ -19,6 +19,7 @@ import pytest
 from small_files import write
 from test_run_places import started
 from test_run_places import tiny as tiny
+from test_run_places import tiny_channel as tiny_channel
 from tiny import Tiny, kept_sentences, make_package, publish
 
 from groundwork import channel_folder, files, in_use

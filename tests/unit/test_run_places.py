@@ -40,14 +40,14 @@ pytestmark = pytest.mark.skipif(machine_platform() != "linux-64", reason="the ti
 
 
 @pytest.fixture(scope="module")
-def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_channel(tmp_path_factory.mktemp("channel"))
 
 
 @pytest.fixture
-def tiny(channel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
-    build_with(channel, monkeypatch)
-    return Tiny(output=tmp_path / "output", channel=channel)
+def tiny(tiny_channel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    build_with(tiny_channel, monkeypatch)
+    return Tiny(output=tmp_path / "output", channel=tiny_channel)
 
 
 @contextmanager

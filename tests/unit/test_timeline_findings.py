@@ -11,6 +11,7 @@ from megabuild.status.history import Sample, Span
 from megabuild.timeline.drawing import Axis, Bar, area, boxes, ticks
 from megabuild.timeline.findings import idle_phases, longest_steps, longest_tails
 from megabuild.timeline.lanes import put_in_lanes
+from megabuild.timeline.picture import draw_pictures
 from megabuild.timeline.run_facts import RunFacts, Step, StepKind
 from megabuild.timeline.tails import find_tails, measure_loads
 from megabuild.timeline.usage import combine_usage, use_by_phase
@@ -120,6 +121,34 @@ def test_cores_that_ninjas_steps_leave_are_no_idle_ones_of_a_phase() -> None:
     assert usage is not None
     assert not idle_phases([(usage, [known])])
     assert idle_phases([(replace(usage, measured=True), [known])])
+
+
+@pytest.mark.parametrize(
+    ("times", "pictures"),
+    [
+        ([(0, 9000), (10, 20), (5000, 6000)], [["0", "1", "2"]]),
+        ([(0, 100), (1000, 1100), (2001, 2100)], [["0", "1"], ["2"]]),
+        ([(5000, 6000), (0, 100)], [["1"], ["0"]]),
+    ],
+)
+def test_runs_that_overlap_or_follow_each_other_soon_share_a_picture(
+    times: Sequence[tuple[float, float]], pictures: list[list[str]]
+) -> None:
+    runs = []
+    for number, (began, ended) in enumerate(times):
+        runs.append(replace(run(str(number)), began=began, ended=ended))
+    results = {str(number): [f"result of {number}"] for number in range(len(times))}
+    drawn = draw_pictures(runs, results)
+    assert [[strip.name for strip in picture.runs] for picture in drawn] == pictures
+    for picture in drawn:
+        assert all(strip.result == [f"result of {strip.name}"] for strip in picture.runs)
+
+
+def test_each_machine_of_a_picture_has_a_strip_of_its_own() -> None:
+    first = run("a", samples=[sample(10, 2)])
+    second = replace(run("b", samples=[sample(10, 6)]), host="another")
+    (picture,) = draw_pictures([first, second], {"a": [], "b": []})
+    assert [(strip.host, strip.used_share) for strip in picture.cores] == [("builder", 0.25), ("another", 0.75)]
 
 
 def test_without_samples_and_steps_there_is_no_use() -> None:

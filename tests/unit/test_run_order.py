@@ -916,18 +916,58 @@ def test_each_attempt_looks_at_what_is_published(tiny: Tiny, monkeypatch: pytest
     assert build.progress is cast(Any, finished)
 
 
+@pytest.mark.parametrize("source", [None, "/opt/megabuild/source"])
 @pytest.mark.parametrize("digest", ["one", "two"])
-def test_rattler_builds_staging_depends_on_the_plans(digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rattler_builds_staging_depends_on_the_plans(
+    digest: str, source: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its own key has the recipe and packages alone, not the source tree or the place."""
-    monkeypatch.setattr(pytorch, "make_job", lambda attempt, sandbox, part, **_: part.env)
+    monkeypatch.setattr(pytorch, "make_job", lambda attempt, sandbox, part, overrides: (part, overrides))
     plan = SimpleNamespace(
-        environment=SimpleNamespace(overrides={}), options=SimpleNamespace(keep_going=False),
-        staging=SimpleNamespace(digest=digest),
+        environment=SimpleNamespace(overrides={"python": ("3.12",), "torch_source_path": ("/source",)}),
+        options=SimpleNamespace(keep_going=False), staging=SimpleNamespace(digest=digest),
     )  # fmt: skip
     attempt = SimpleNamespace(run=SimpleNamespace(plan=plan))
-    sandbox = SimpleNamespace(source=None, state_inside="/x")
-    env = cast(Any, pytorch._job(cast(Any, attempt), cast(Any, sandbox), planned=[]))
-    assert env["STAGING_FINGERPRINT"] == digest
+    sandbox = SimpleNamespace(source=source, state_inside="/x")
+    part, overrides = cast(Any, pytorch._job(cast(Any, attempt), cast(Any, sandbox), planned=["a.conda"]))
+    assert part.env == {
+        "STAGING_FINGERPRINT": digest, "TORCH_TREE": "/x/tree", "TORCH_CCACHE": f"/x/{COMPILER_LAUNCHER}",
+    }  # fmt: skip
+    assert (part.planned, part.test_built) == (["a.conda"], False), "other tasks test packages"
+    assert overrides == {"python": ("3.12",), "torch_source_path": (source or "/source",)}
+
+
+@pytest.mark.parametrize("objects_in", ["here", "another cache", "", None])
+def test_a_staging_is_left_for_others_if_the_object_cache_still_has_its_objects(
+    objects_in: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache may have been deleted and begun again since."""
+    left: list[object] = []
+    staging = None if objects_in is None else SimpleNamespace(objects_in=objects_in)
+    monkeypatch.setattr(tree_reuse, "keep_last_staging", lambda *_: staging)
+    identity = "here" if objects_in == "another cache" else objects_in
+    monkeypatch.setattr(pytorch.object_cache, "read_identity", lambda *_: identity)
+    monkeypatch.setattr(pytorch, "keep_left_staging", lambda *given: left.append(given[-1]))
+    pytorch._keep_staging(cast(Any, SimpleNamespace(options=SimpleNamespace(state=Path("/x")))), Host())
+    assert left == ([staging] if objects_in == "here" else [])
+
+
+@pytest.mark.parametrize("seconds", [0, 90])
+def test_a_clock_that_was_set_back_is_a_warning(
+    seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"class Mended:\n    seconds = {seconds}\ndef mend(tree):\n    return Mended\n"
+    write(tmp_path / "tree_dates.py", text)
+    monkeypatch.setattr(tree_reuse, "prepare_tree", lambda *_: None)
+    monkeypatch.setattr(pytorch.object_cache, "identify", lambda *_: "")
+    monkeypatch.setattr(pytorch, "staging_sentence", lambda _: "")
+    options = SimpleNamespace(state=tmp_path, recipes=tmp_path, own=True)
+    progress: Any = SimpleNamespace(plan=SimpleNamespace(options=options, staging=None), tree=None)
+    with kept_sentences() as kept:
+        pytorch._prepare_tree(progress, Host())
+    warnings = [one.getMessage() for one in kept if one.levelno == logging.WARNING]
+    assert len(warnings) == bool(seconds)
+    assert all("clock was set back" in text and "90 s" in text for text in warnings)
 
 
 def test_programs_of_a_former_failure_go_before_a_worker_starts(

@@ -174,10 +174,12 @@ def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: py
         WorkerOptions
     )
     jobs: list[Job] = []
+    writable: set[Path] = set()
 
     class Building(PackageBuild):
         def run(self, sandbox: Place, job: Job) -> tuple[Any, None]:
             jobs.append(job)
+            writable.update(mount.source for mount in sandbox.mounts if mount.writable)
             return None, None
 
     monkeypatch.setattr(pytorch, "PackageBuild", Building)
@@ -188,6 +190,8 @@ def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: py
     assert [job.options.keep_going for job in jobs] == [True, False]
     assert {job.env["CPU_COUNT"] for job in jobs} == {"3"}
     assert {job.env["STAGING_FINGERPRINT"] for job in jobs} == {run.plan.staging.digest}
+    assert run.plan.options.state / "tree" in writable, "the next run reuses it"
+    assert set(build.work.provides) == set(run.plan.file_names)
 
 
 @dataclass(frozen=True, kw_only=True)

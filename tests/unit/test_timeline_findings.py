@@ -151,6 +151,19 @@ def test_each_machine_of_a_picture_has_a_strip_of_its_own() -> None:
     assert [(strip.host, strip.used_share) for strip in picture.cores] == [("builder", 0.25), ("another", 0.75)]
 
 
+def test_the_longest_steps_of_a_run_have_titles_and_the_most_idle_tail_a_label() -> None:
+    short = [step(at, at + 1, f"{at}.o") for at in range(40)]
+    again = [step(100, 110), step(100, 115, "again.o")]
+    ordered = sorted([*short, *COMPILE, *again], key=lambda step: step.began)
+    (picture,) = draw_pictures([replace(run(steps=ordered), ended=200)], {"linux_64_cpu": []})
+    (strip,) = picture.runs
+    titled = {block.title.partition(":")[0] for block in strip.longest}
+    assert len(strip.longest) == 30
+    assert titled >= {"long.o", "lib.so", "again.o"}
+    assert [label.text for label in strip.labels] == ["long.o 50 s"]
+    assert len(strip.tails) == 2
+
+
 def test_without_samples_and_steps_there_is_no_use() -> None:
     assert combine_usage([run()]) is None
 

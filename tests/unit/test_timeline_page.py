@@ -186,9 +186,11 @@ def test_a_run_in_progress_ends_now_and_has_unfinished_compiles(tmp_path: Path) 
         Made(output=step.output, began=step.began + shift, ended=step.ended + shift) for step in run.steps
     ]
     running = Made(output="aten/Long.cpp.o", began=began + 65, ended=began + 65)
+    repeated = Made(output="aten/Long.cpp.o", began=began + 12, ended=began + 12)
     tested = Made(output="CMakeFiles/cmTC_12345.dir/a.c.o", began=began + 1, ended=began + 2)
+    former = Made(output="aten/Former.cpp.o", began=began - 50, ended=began - 40)
     write(folder / LOG, log_of(moved, began))
-    write(folder / NOTES, notes_of([*moved, running, tested], began))
+    write(folder / NOTES, notes_of([*moved, repeated, running, tested, former], began))
     compiling = Activity(task="pytorch", what="libtorch: compile", since=began + 10, done=4, total=9)
     record = record_of(
         run.name, began, began + 99, status=RunStatus.BUILDING, activities=[compiling], pid=os.getpid(),
@@ -201,10 +203,32 @@ def test_a_run_in_progress_ends_now_and_has_unfinished_compiles(tmp_path: Path) 
     assert facts.ended == now
     unfinished = [step for step in facts.steps if step.kind is StepKind.UNFINISHED]
     assert [(step.name, step.ended) for step in unfinished] == [("aten/Long.cpp.o", now)]
+    assert unfinished[0].began == int(began + 65), "ninja started it again"
     assert [(span.what, span.ended) for span in facts.spans] == [("libtorch: compile", now)]
     page = make_page([RunState(folder=folder, standing=Standing.RUNNING, record=record)], now)
     assert "1 unfinished, 3" in text_of(page)
     assert "no samples and no former phases" in text_of(page), "the history is of another run"
+
+
+@pytest.mark.parametrize("status", [RunStatus.DONE, RunStatus.FAILED, RunStatus.INTERRUPTED])
+def test_a_run_that_succeeded_has_no_unfinished_compile(status: RunStatus, tmp_path: Path) -> None:
+    """Another program than ninja may compile, too."""
+    folder = small_run().write(tmp_path, status=status)
+    with (folder / NOTES).open("a") as notes:
+        notes.write(f"{int(TEN) + 90} build/temp/stub.o\n")
+    facts = read_run_facts(read_run_state(folder), TEN + 300)
+    assert facts is not None
+    unfinished = [step.name for step in facts.steps if step.kind is StepKind.UNFINISHED]
+    assert unfinished == ([] if status is RunStatus.DONE else ["build/temp/stub.o"])
+
+
+def test_phases_beyond_the_limit_are_named_as_missing(tmp_path: Path) -> None:
+    folder = small_run().write(tmp_path)
+    history = history_file.read(folder, TEN)
+    assert history is not None
+    history.spans_left_out = 3
+    history_file.write(folder, history)
+    assert "3 further phases were not recorded" in text_of(make_page([read_run_state(folder)], TEN + 300))
 
 
 def test_without_samples_ninja_s_steps_count_as_cores(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def _course(runs: Sequence[RunFacts]) -> list[Stretch]:
     course: list[Stretch] = []
     ended = 0.0
     for sample in samples:
-        began = max(ended, sample.at - sample.seconds)
+        began = sample.at - sample.seconds
         if began - ended < _GAP:
             began = ended
         if sample.at <= began:

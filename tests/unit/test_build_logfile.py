@@ -77,6 +77,39 @@ def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tm
     assert first.path.name.startswith("linux_64_cpu-")
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("use tk-\x1b[01;31m\x1b[K123\x1b[m456", "use ***"),
+        ("https://me:\x1b[31mpw\x1b[0m@host/x", "https://***@host/x"),
+        ("use tab\tand-\x1bescape", "use ***"),
+        ("use \x1b[1mtk-123456\x1b[m", "use ***"),
+    ],
+)
+def test_a_secret_is_masked_among_control_characters_and_with_some(
+    text: str, shown: str, tmp_path: Path
+) -> None:
+    """grep colours its matches; a password may have a tab."""
+    mask = Mask({"A_TOKEN": "tk-123456", "B_TOKEN": "tab\tand-\x1bescape"})
+    with LogFile(tmp_path, "linux_64_cpu", mask) as log:
+        assert log.write("x", text) == shown
+    assert log.path.read_text().endswith(f" {shown}\n")
+
+
+def test_a_line_after_an_incomplete_one_begins_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up takes a part of a line."""
+    with LogFile(tmp_path, "linux_64_cpu", Mask({})) as log:
+        file = log._file
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "_file", SimpleNamespace(write=lambda line: file.write(line[:30])))
+            log.write("driver", "lost")
+        log.write("driver", "next")
+        log.write("driver", "last")
+    assert [line.split()[-1] for line in log.path.read_text().splitlines()][1:] == ["next", "last"]
+
+
 def test_a_run_s_log_gets_no_line_of_a_later_run_of_the_process(tmp_path: Path) -> None:
     with LogFile(tmp_path, "linux_64_cpu", Mask({})) as log:
         logger.addHandler(log)

@@ -38,7 +38,8 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
 
     def write(self, source: str, text: str) -> str:
         """Write one line; return it masked, without control characters. On a full disk the line is lost."""
-        masked = plain(self.mask(text))
+        # a secret may contain control characters, and a program that colours its output may cut one into pieces
+        masked = self.mask(plain(self.mask(text)))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         line = f"{now} {source:<16} {masked}\n".encode(errors="replace")
         with self._lock:

@@ -84,6 +84,7 @@ def test_every_line_has_its_time_and_source_and_latest_points_to_the_last_log(tm
         ("https://me:\x1b[31mpw\x1b[0m@host/x", "https://***@host/x"),
         ("use tab\tand-\x1bescape", "use ***"),
         ("use \x1b[1mtk-123456\x1b[m", "use ***"),
+        ("two\nlines", "two lines"),
     ],
 )
 def test_a_secret_is_masked_among_control_characters_and_with_some(

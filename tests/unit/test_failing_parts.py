@@ -187,7 +187,8 @@ def test_all_packages_that_failed_their_tests_and_each_full_disk_of_a_build_are_
 
 def test_no_secret_that_a_worker_prints_is_kept_or_shown(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error quotes the last line of a failed test, and is kept in the run's summary."""
-    failed = Outcome(ok=False, kind=OutcomeKind.TEST, message="Test failed: a.conda: no access with hunter22")
+    said = "Test failed: a.conda: no access\nwith hunter22 or \x1b[1mhunter\x1b[m22"
+    failed = Outcome(ok=False, kind=OutcomeKind.TEST, message=said)
     shown: list[str] = []
 
     def work(*_: object, on_line: Callable[[str], None], **__: object) -> Outcome:
@@ -201,7 +202,7 @@ def test_no_secret_that_a_worker_prints_is_kept_or_shown(tiny: Tiny, monkeypatch
         outcome = tried.follow(cast(Any, None), cast(Any, None))
         place = SimpleNamespace(mounts=(), state_inside="/state")
         error = tried.explain(outcome, cast(Any, place), aside=tiny.output, broken=())
-    assert outcome.message == "Test failed: a.conda: no access with ***"
+    assert outcome.message == "Test failed: a.conda: no access\nwith *** or ***"
     assert shown == ["engine", "refused: ***"]
     assert "refused: ***" in error.message, "of the last lines"
 

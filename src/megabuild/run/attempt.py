@@ -120,7 +120,7 @@ class Attempt(AbstractContextManager["Attempt"]):
             outcome = run_worker(sandbox, job, on_line=partial(self._log, "engine", ENGINE), on_tick=tick)
             tick(last=True)
         # it quotes what programs printed, and errors with it are kept in run.json
-        return structs.replace(outcome, message=self.log.mask(outcome.message))
+        return structs.replace(outcome, message=self.log.hide(outcome.message))
 
     def _steps(self, lines: Iterable[ScriptLine]) -> Iterator[BuildStep]:
         """Log the scripts' lines, and yield the steps that they announce."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from groundwork import files
 from groundwork.errors import FULL
 from groundwork.redact import Mask
-from groundwork.text import plain
+from groundwork.text import plain, plain_lines
 from megabuild.status.status import logger
 
 
@@ -38,8 +38,7 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
 
     def write(self, source: str, text: str) -> str:
         """Write one line; return it masked, without control characters. On a full disk the line is lost."""
-        # a secret may contain control characters, and a program that colours its output may cut one into pieces
-        masked = self.mask(plain(self.mask(text)))
+        masked = plain(self.hide(text))
         now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         line = f"{now} {source:<16} {masked}\n".encode(errors="replace")
         with self._lock:
@@ -51,6 +50,11 @@ class LogFile(logging.Handler, AbstractContextManager["LogFile"]):
                 if error.errno not in FULL:
                     raise
         return masked
+
+    def hide(self, text: str) -> str:
+        """Return lines without secrets and control characters."""
+        # a secret may contain control characters, and a program that colours its output may cut one into pieces
+        return self.mask(plain_lines(self.mask(text)))
 
     def emit(self, record: logging.LogRecord) -> None:
         self.write("driver", record.getMessage())

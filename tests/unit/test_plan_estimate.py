@@ -240,9 +240,26 @@ def test_only_a_compile_of_all_objects_measures_one(
     write(plan.options.state / "tree/build/.ninja_log", "# ninja log v7\n0\t2000\t1\tc10/a.cpp.o\t1\n")
     runs = measure_run(Progress(plan=plan, tree=Decision(use=use, reasons=())), Parser(), 100.0)
     assert runs.runs[kind].seconds == 100.0
+    assert {**runs.runs, kind: None} == {**MEASURED.runs, kind: None}, "runs of other kinds stay"
     measured = ({"core": 2.0}, 0.0)
     former = (MEASURED.object_seconds, MEASURED.link_seconds)
     assert (runs.object_seconds, runs.link_seconds) == (measured if is_compile else former)
+
+
+def test_a_rebuild_has_compiled_the_missing_objects_and_taken_the_others_from_the_cache(
+    repository: Path, tmp_path: Path
+) -> None:
+    plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), MEASURED)
+    parser = Parser()
+    parser.built.update(core=900, bindings=7)
+    missing = ObjectCounts(core=8, bindings=20)
+    progress = Progress(plan=plan, tree=kept(missing))
+    assert progress.kind is RunKind.REBUILD
+    compiled = measure_run(progress, parser, 100.0).runs[RunKind.REBUILD].compiled
+    assert compiled == ObjectCounts(core=8, bindings=7)
+    unknown = Progress(plan=plan, tree=Decision(use=TreeUse.RECOMPILE, reasons=()))
+    compiled = measure_run(unknown, parser, 100.0).runs[RunKind.SCRATCH].compiled
+    assert compiled == ObjectCounts(core=900, bindings=7)
 
 
 def test_packages_that_do_not_inherit_from_staging_change_no_kind_of_run(

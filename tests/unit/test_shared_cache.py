@@ -153,10 +153,11 @@ def test_a_build_on_the_host_runs_no_program_that_an_isolated_build_left(
 ) -> None:
     if former is not None:
         separate_work(tmp_path, former)
-    left = [write(tmp_path / name, "a program") for name in ("tree/build/protoc", "out/bld/x", "pyg/a/tmp/x")]
+    names = ("tree/build/protoc", "out/bld/x", "tests/x", "finished/x", "pyg/a/tmp/x", "pyg/a/out/x")
+    left = [write(tmp_path / name, "a program") for name in names]
     logs = write(tmp_path / "logs" / "x.log")
     separate_work(tmp_path, now)
-    assert [path.exists() for path in left] == [kept] * 3
+    assert [path.exists() for path in left] == [kept] * len(names)
     assert logs.exists()
 
 

@@ -43,7 +43,7 @@ from megabuild.engine import archive, output_folder
 from megabuild.engine.job import Outcome, OutcomeKind
 from megabuild.engine.supervisor import TESTS, Place
 from megabuild.isolation.base import Host
-from megabuild.plan import tree_reuse
+from megabuild.plan import object_cache, tree_reuse
 from megabuild.plan.plan import Method
 from megabuild.plan.tree_reuse import TreeUse
 from megabuild.run import (
@@ -946,7 +946,7 @@ def test_a_staging_is_left_for_others_if_the_object_cache_still_has_its_objects(
     staging = None if objects_in is None else SimpleNamespace(objects_in=objects_in)
     monkeypatch.setattr(tree_reuse, "keep_last_staging", lambda *_: staging)
     identity = "here" if objects_in == "another cache" else objects_in
-    monkeypatch.setattr(pytorch.object_cache, "read_identity", lambda *_: identity)
+    monkeypatch.setattr(object_cache, "read_identity", lambda *_: identity)
     monkeypatch.setattr(pytorch, "keep_left_staging", lambda *given: left.append(given[-1]))
     pytorch._keep_staging(cast(Any, SimpleNamespace(options=SimpleNamespace(state=Path("/x")))), Host())
     assert left == ([staging] if objects_in == "here" else [])
@@ -959,7 +959,7 @@ def test_a_clock_that_was_set_back_is_a_warning(
     text = f"class Mended:\n    seconds = {seconds}\ndef mend(tree):\n    return Mended\n"
     write(tmp_path / "tree_dates.py", text)
     monkeypatch.setattr(tree_reuse, "prepare_tree", lambda *_: None)
-    monkeypatch.setattr(pytorch.object_cache, "identify", lambda *_: "")
+    monkeypatch.setattr(object_cache, "identify", lambda *_: "")
     monkeypatch.setattr(pytorch, "staging_sentence", lambda _: "")
     options = SimpleNamespace(state=tmp_path, recipes=tmp_path, own=True)
     progress: Any = SimpleNamespace(plan=SimpleNamespace(options=options, staging=None), tree=None)

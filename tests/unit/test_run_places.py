@@ -194,6 +194,31 @@ def test_the_worker_of_pytorch_gets_the_runs_options(tiny: Tiny, monkeypatch: py
     assert set(build.work.provides) == set(run.plan.file_names)
 
 
+def test_an_attempt_after_a_lack_of_memory_has_fewer_heavy_objects_at_once_and_is_measured(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates: list[str] = []
+    parsers: list[object] = []
+
+    class Building(PackageBuild):
+        def run(self, sandbox: Place, job: Job) -> tuple[Any, None]:
+            parsers.append(self._attempt.parser)
+            gates.append((sandbox.state / "heavy-gate").read_text())
+            return None, None
+
+    monkeypatch.setattr(pytorch, "PackageBuild", Building)
+    with started(tiny, Bubblewrap(root=Path("/"))) as run:
+        jobs = replace(run.estimate.jobs, count=8)
+        run = replace(run, estimate=replace(run.estimate, jobs=jobs, heavy_jobs=4))
+        build = pytorch.PyTorchBuild(run, Shelf(run.plan.options.state, queue.SimpleQueue()))
+        work = build.work
+        work.run(8, threading.Event())
+        work.run(work.budget.halve(), threading.Event())
+    slots = [line for gate in gates for line in gate.splitlines() if line.startswith("slots=")]
+    assert slots == ["slots='1 2 3 4'", "slots='1 2'"]
+    assert build.parser is parsers[-1] is not parsers[0]
+
+
 @dataclass(frozen=True, kw_only=True)
 class NiceOptions(WorkerOptions):
     """Options of a worker with a further one."""

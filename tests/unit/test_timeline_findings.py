@@ -148,7 +148,10 @@ def test_each_machine_of_a_picture_has_a_strip_of_its_own() -> None:
     first = run("a", samples=[sample(10, 2)])
     second = replace(run("b", samples=[sample(10, 6)]), host="another")
     (picture,) = draw_pictures([first, second], {"a": [], "b": []})
-    assert [(strip.host, strip.used_share) for strip in picture.cores] == [("builder", 0.25), ("another", 0.75)]
+    assert [(strip.host, strip.used_share) for strip in picture.cores] == [
+        ("builder", 0.25),
+        ("another", 0.75),
+    ]
 
 
 def test_the_longest_steps_of_a_run_have_titles_and_the_most_idle_tail_a_label() -> None:

@@ -48,6 +48,21 @@ def test_without_a_new_log_there_is_no_zip(output: Path) -> None:
     assert not (output / "logs").exists()
 
 
+def test_a_log_that_a_build_replaces_meanwhile_is_left_out(
+    output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = output / "linux_64_cpu"
+    archive = LogArchive(output, [state])
+    log = write(state / "logs" / "new.log", "new")
+    link = log.with_name("link.log")
+    link.symlink_to(write(output / "secret", "secret"))
+    monkeypatch.setattr(archive, "_logs", lambda: [link, log])
+    path = archive.write([])
+    assert path is not None
+    with zipfile.ZipFile(path) as file:
+        assert file.namelist() == ["results.txt", "linux_64_cpu/logs/new.log"]
+
+
 def test_a_failed_zip_leaves_nothing(output: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = LogArchive(output, [output / "linux_64_cpu"])
     write(output / "linux_64_cpu" / "logs" / "new.log", "new")

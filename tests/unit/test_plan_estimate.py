@@ -24,7 +24,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
-from megabuild.run import duration
+from megabuild.run import duration, outlook
 from megabuild.run.build_output import Parser
 from megabuild.run.estimate import GB, Estimate, _memory_needs, _tests_hours, estimate
 from megabuild.run.measure_run import measure_run
@@ -244,6 +244,26 @@ def test_only_a_compile_of_all_objects_measures_one(
     measured = ({"core": 2.0}, 0.0)
     former = (MEASURED.object_seconds, MEASURED.link_seconds)
     assert (runs.object_seconds, runs.link_seconds) == (measured if is_compile else former)
+
+
+@pytest.mark.parametrize("use", [TreeUse.REUSE, TreeUse.RESUME, TreeUse.RECOMPILE, TreeUse.FRESH])
+def test_a_store_is_asked_for_a_tree_that_is_not_here_and_what_it_has_costs_nothing(
+    use: TreeUse, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    here = Progress(plan=plan, tree=Decision(use=use, reasons=()))
+    asked: list[bool] = []
+
+    def answer(*_: object, with_tree: bool) -> Stored:
+        asked.append(with_tree)
+        return Stored(packages=dict.fromkeys(plan.file_names, cast(Any, None)))
+
+    monkeypatch.setattr(Progress, "read", lambda _: here)
+    monkeypatch.setattr(outlook, "ask_store", answer)
+    ahead = outlook.look_ahead(plan, {}, print)
+    assert asked == [use is not TreeUse.REUSE], "a fetched tree would replace the finished one"
+    assert (ahead.estimate.disk, ahead.estimate.hours) == (0, 0)
+    assert ahead.progress.missing, "they are fetched later"
 
 
 def test_a_rebuild_has_compiled_the_missing_objects_and_taken_the_others_from_the_cache(

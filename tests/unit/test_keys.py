@@ -883,8 +883,9 @@ def test_a_store_tells_builds_apart() -> None:
     ]
     others = [options(rehearse=True)]
     others += [replace(options(), own=False, root=Path(root)) for root in ("/a/feedstock", "/a/other")]
+    others += [replace(options(rehearse=True), own=False, root=Path("/a/other"))]
     keys += [store_lookup.package_key(one, item) for one in others]
-    assert len({*keys}) == 6
+    assert len({*keys}) == 7
 
 
 def test_wheels_of_pytorch_have_a_folder_for_each_version_and_accelerator() -> None:

@@ -305,6 +305,36 @@ def test_packages_after_a_store_s_failure_are_built_here_and_other_errors_end_th
     assert list(published.records(tmp_path / "packages")) == [item.file_name for item in items[:failing]]
 
 
+def test_a_package_that_another_run_has_published_meanwhile_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store was asked before this run had its lock."""
+    names = ["a.conda", "b.conda", "c.conda"]
+    items: list[Any] = [SimpleNamespace(file_name=name) for name in names]
+    fetched_names: list[str] = []
+    monkeypatch.setattr(
+        store_transfer, "_fetch_package", lambda _, item, *__: fetched_names.append(item.file_name)
+    )
+    stored = store_lookup.Stored(packages=dict.fromkeys(names, cast(Any, "a record")))
+    progress = transfer_of(tmp_path, items, existing=frozenset(names[1:2]), stored=stored)
+    monkeypatch.setattr(Progress, "read", lambda plan: progress)
+    store_transfer.fetch(progress, {server.STORE: str(tmp_path)}, Status("x", tmp_path / "state"))
+    assert fetched_names == [names[0], names[2]]
+
+
+@pytest.mark.parametrize("setting", ["", "0", None])
+def test_a_store_that_takes_no_uploads_is_only_read(
+    setting: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = transfer_of(tmp_path, [])
+    environ = {server.STORE: str(tmp_path / "store")}
+    if setting is not None:
+        environ[server.WRITES] = setting
+    monkeypatch.setattr(Progress, "read", lambda _: pytest.fail("nothing is to be uploaded"))
+    store_transfer.put(progress.plan, environ, Status("x", tmp_path / "state"))
+    assert not (tmp_path / "store").exists()
+
+
 def asked_store(folder: Path, items: list[Any]) -> Any:
     """A plan with these items, and a store with their packages and its tree."""
     plan = transfer_of(folder, items).plan

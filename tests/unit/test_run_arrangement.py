@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from groundwork.machine import Machine
 from megabuild.configs.config import load
 from megabuild.configs.sharing import group_by_toolchain
 from megabuild.plan.environment_inputs import ObjectCounts
+from megabuild.plan.plan import Method
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Pending
 from megabuild.run import arrangement
@@ -202,6 +204,29 @@ def test_configs_with_all_objects_but_a_few_wait_for_none(tiny: Tiny) -> None:
 def test_configs_that_compile_much_or_perhaps_much_wait(tiny: Tiny, facts: dict[str, Any]) -> None:
     order = arranged(rebuilt(tiny, "a", **facts), rebuilt(tiny, "b", **facts))
     assert order.groups == [["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("cache", "extension", "method", "is_little"),
+    [
+        (True, "built before", Method.COMPILE, True),
+        (True, "new", Method.COMPILE, False),
+        (True, "new", Method.NOTHING, True),
+        (False, "built before", Method.COMPILE, False),
+    ],
+)
+def test_with_a_finished_tree_bindings_and_extensions_are_compiled_unless_the_cache_has_them(
+    cache: bool, extension: str, method: Method, is_little: bool, tiny: Tiny
+) -> None:
+    progress = rebuilt(tiny, "a", missing=0, cache=cache).progress
+    package = SimpleNamespace(name="pyg-lib", id=SimpleNamespace(kind="cpu_py312"))
+    task: Any = SimpleNamespace(file_names=["pyg-lib.conda"], method=method, packages=[package])
+    former = progress.former
+    if extension == "built before":
+        former |= {("pyg-lib", "cpu_py312")}
+    plan = replace(progress.plan, extensions=(task,))
+    tree = Decision(use=TreeUse.REUSE, reasons=())
+    assert replace(progress, plan=plan, former=former, tree=tree).compiles_little is is_little
 
 
 def test_a_raised_build_number_lets_configs_run_at_once(tiny: Tiny) -> None:

@@ -11,12 +11,14 @@ from typing import Any, cast
 import pytest
 from small_files import write
 
+from groundwork.errors import IsolationError
 from groundwork.job_pool import PoolMember
 from groundwork.jobs import bytes_per_compile
 from groundwork.machine import measure
 from megabuild.configs.config import load
 from megabuild.configs.render import render
-from megabuild.plan import fingerprint, last_run
+from megabuild.isolation.base import Host, Isolation
+from megabuild.plan import fingerprint, last_run, object_cache, tree_reuse, work_record
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.plan.fingerprint import Fingerprint
 from megabuild.plan.last_run import NO_RUNS, LastRuns, RunCosts, RunKind, keep_last_runs, read_last_runs
@@ -25,6 +27,7 @@ from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.run import duration, outlook
+from megabuild.run import progress as progress_module
 from megabuild.run.build_output import Parser
 from megabuild.run.estimate import GB, Estimate, _memory_needs, _tests_hours, estimate
 from megabuild.run.measure_run import measure_run
@@ -324,6 +327,29 @@ def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(
     assert minutes(plan, fresh) < 60
     assert minutes(plan, replace(fresh, missing=ALL)) == 240, "another compiler"
     assert minutes(plan, replace(fresh, missing=None)) == 240
+
+
+@pytest.mark.parametrize("isolation", [Host(), IsolationError("x")], ids=["host", "none"])
+@pytest.mark.parametrize("objects_in", ["here", "deleted since", ""])
+@pytest.mark.parametrize("use", list(TreeUse))
+def test_former_objects_count_if_the_tree_or_the_object_cache_still_has_them(
+    use: TreeUse, objects_in: str, isolation: Isolation | IsolationError, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Other configs may have filled a new object cache."""
+    few = ObjectCounts(core=8)
+    decision = Decision(use=use, reasons=(), missing=few, objects=ALL, objects_in=objects_in)
+    monkeypatch.setattr(tree_reuse, "decide", lambda *_: decision)
+    monkeypatch.setattr(object_cache, "read_identity", lambda *_: "here")
+    monkeypatch.setattr(progress_module, "read_left_staging", lambda *_: None)
+    work_record.write_record(tmp_path, Host())
+    plan = SimpleNamespace(
+        stages=True, options=SimpleNamespace(state=tmp_path), staging=None, isolation=isolation
+    )
+    decided = progress_module._decide(cast(Any, plan))
+    is_in_cache = objects_in == "here" and isinstance(isolation, Host)
+    is_known = is_in_cache or use not in (TreeUse.FRESH, TreeUse.RECOMPILE)
+    assert (decided.missing, decided.objects) == ((few, ALL) if is_known else (None, None))
 
 
 def test_a_new_tree_takes_its_former_objects_from_the_cache(repository: Path, tmp_path: Path) -> None:

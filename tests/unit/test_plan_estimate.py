@@ -222,6 +222,17 @@ def test_a_tree_in_the_store_is_a_finished_one(has_tree: bool) -> None:
     assert (fetched.exists, fetched.is_done) == ({"a.conda": True, "b.conda": False}, False)
 
 
+@pytest.mark.parametrize("has_tree", [True, False])
+def test_a_tree_in_the_store_spares_the_compile(has_tree: bool, repository: Path, tmp_path: Path) -> None:
+    stored = Stored(staging=cast(Any, object()) if has_tree else None)
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    items = [replace(item, package=replace(item.package, staging_host=("zlib",))) for item in plan.items]
+    fresh = Decision(use=TreeUse.FRESH, reasons=())
+    progress = Progress(plan=replace(plan, items=tuple(items)), tree=fresh, stored=stored)
+    kind = RunKind.REPACK if has_tree else RunKind.SCRATCH
+    assert (progress.compiles_staging, progress.kind) == (not has_tree, kind)
+
+
 def replace_runs(of: LastRuns, kind: RunKind, costs: RunCosts) -> LastRuns:
     return LastRuns(
         runs={**of.runs, kind: costs}, object_seconds=of.object_seconds, link_seconds=of.link_seconds

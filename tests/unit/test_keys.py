@@ -1568,11 +1568,12 @@ def test_an_extension_waits_for_those_of_its_python_and_of_all() -> None:
     tasks = []
     for name, python, needs in (
         ("scatter", "3.12", ()), ("scatter", "3.13", ()), ("lib", None, ()), ("sparse", "3.12", ("scatter", "lib >=1")),
-        ("sparse", "3.13", ("scatter", "lib >=1")),
+        ("sparse", "3.13", ("scatter", "lib >=1")), ("scatter", "3.13t", ()),
     ):  # fmt: skip
         item = PlanItem(package=replace(PLANNED, name=name, host=(), run=needs))
         tasks.append(Task(extension=name, python=python, recipe=Path("x"), items=(item,), overrides={}))
     names = [task.name for task in tasks]
+    assert len({*names}) == len(names), "free-threaded Pythons have tasks of their own"
     needed = extensions._needs(tasks)
     assert needed[names[3]] == (names[0], names[2])
     assert needed[names[4]] == (names[1], names[2])

@@ -13,6 +13,7 @@ import rattler
 from small_files import write
 
 from groundwork.channel import Channel
+from groundwork.errors import MegabuildError, PreflightError, UsageError
 from groundwork.machine import machine_platform
 from groundwork.network.channel_logins import Channels, Login
 from megabuild.configs.platforms import Platforms
@@ -203,3 +204,48 @@ def test_an_empty_variable_means_that_there_is_no_such_package(
     monkeypatch.setenv(f"CONDA_OVERRIDE_{name}", "")
     left = {package.name.source for package in find_virtual_packages(platform, {})}
     assert packages - left == {f"__{name.lower()}"}
+
+
+def test_a_channel_hides_newer_packages_of_those_after_it(channels: Channels, tmp_path: Path) -> None:
+    package = {
+        "name": "tool", "version": "2.0", "build": "newer_0", "build_number": 0, "depends": [], "subdir": "noarch",
+        "noarch": "generic", "sha256": "0" * 64, "size": 1,
+    }  # fmt: skip
+    index = {
+        "info": {"subdir": "noarch"},
+        "packages": {},
+        "packages.conda": {"tool-2.0-newer_0.conda": package},
+    }
+    write(tmp_path / "newer/noarch/repodata.json", json.dumps(index))
+    newer = Channel.of_folder(tmp_path / "newer")
+    (older,) = channels.by_priority
+    versions = []
+    for order in ((older, newer), (newer, older)):
+        (record,) = solved(
+            ["tool"], Channels(by_priority=order), "linux-64", virtual={}, what="x", remedy="y"
+        )
+        versions.append(str(record.version))
+    assert versions == ["1.0", "2.0"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"), [("tool >>>1", UsageError), ("tool >=9", PreflightError), ("none", PreflightError)]
+)
+def test_a_requirement_that_is_wrong_and_one_without_solution_are_two_errors(
+    spec: str, kind: type[MegabuildError], channels: Channels
+) -> None:
+    with pytest.raises(MegabuildError) as caught:
+        solved([spec], channels, "linux-64", virtual={}, what="x", remedy="y")
+    assert type(caught.value) is kind
+    assert caught.value.message.startswith("x")
+
+
+def test_an_error_of_the_solver_shows_no_password(
+    channels: Channels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("https://ann:hunter22@host.example/x:\n  refused")
+
+    monkeypatch.setattr(solving, "solve", refuse)
+    with pytest.raises(PreflightError, match=r"https://host\.example/x: refused$"):
+        solved(["tool"], channels, "linux-64", virtual={}, what="x", remedy="y")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -220,6 +221,33 @@ def test_a_cross_build_takes_packages_that_it_makes_for_another_platform_from_th
     assert asked == (["linux-64 pytorch 2.6"] if is_asked else [])
     kept = requirements_of([extension], own, platforms)
     assert [f"{each.platform} {each.specs[0]}" for each in kept] == asked
+
+
+@pytest.mark.parametrize(
+    ("tests", "is_unsolvable"),
+    [
+        (("zlib",), True),
+        (("zlib", "pytorch", "pytorch 2.6"), True),
+        (("zlib 1", "zlib 2", "pytorch"), False),
+    ],
+)
+def test_tests_without_a_solution_end_the_plan_unless_they_have_several_environments(
+    tests: tuple[str, ...], is_unsolvable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run makes pytorch itself, so that each test may name it."""
+    made = feedstock(tmp_path)
+    (package,) = render(made, recipe_of(tmp_path, made), build_platform=made.build_platform)
+    tested = replace(package, build=(), host=(), run=(), test=tests)
+
+    def refuse(*_: object) -> None:
+        raise PreflightError("no solution")
+
+    monkeypatch.setattr(solving, "environment", refuse)
+    given = Environment(channels=(Channel.of_folder(tmp_path),), pythons=())
+    own = [replace(package, name="pytorch", subdir="linux-aarch64")]
+    solver = solving.Solver(given, Platforms.native("linux-aarch64"), own)
+    with pytest.raises(PreflightError) if is_unsolvable else nullcontext():
+        solver.built_with(tested)
 
 
 def test_an_environment_is_optional_if_each_of_its_needs_is(tmp_path: Path) -> None:

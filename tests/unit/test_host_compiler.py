@@ -37,6 +37,13 @@ def test_the_newest_accepted_gcc_is_taken_and_another_compiler_has_no_limit(prog
     assert find_gcc_suffix(9, str(programs)) == find_gcc_suffix(9, str(programs / "empty")) == ""
 
 
+def test_the_compiler_that_would_be_used_is_asked_for_its_version(programs: Path) -> None:
+    install(programs, "c++", "14.1.0")
+    assert find_gcc_suffix(15, str(programs), compiler="c++") == ""
+    with pytest.raises(PreflightError, match=r"^c\+\+ is GCC 14, "):
+        find_gcc_suffix(13, str(programs), compiler="c++")
+
+
 def test_the_package_to_install_is_named(programs: Path) -> None:
     install(programs, "g++-15", "15.1.0")  # without gcc-15
     with pytest.raises(PreflightError, match=r"GCC 16.* GCC 15") as refused:

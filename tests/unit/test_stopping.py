@@ -47,6 +47,51 @@ def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
             timer.join()
 
 
+def stops(number: signal.Signals) -> bool:
+    """Send this process a signal, and return whether it was an interruption."""
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt as interruption:
+        assert str(interruption) == number.name
+        return True
+    return False
+
+
+@BOTH
+def test_the_first_signal_stops_and_later_ones_do_not_disturb_the_end(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(each) for each in both]
+    clock = SimpleNamespace(monotonic=lambda: 1000.0)
+    monkeypatch.setattr(interrupts, "time", clock)
+    for _ in range(2):  # a second command of one process is stopped at once, too
+        with interrupts.stop_on_signals(), interrupts.stop_on_signals():
+            assert stops(number)
+            with interrupts.stop_on_signals():
+                assert not any(map(stops, both))
+            clock.monotonic = lambda: 1009.0
+            assert not any(map(stops, both))
+            clock.monotonic = lambda: 1011.0
+            assert stops(number)
+            assert not any(map(stops, both))
+        clock.monotonic = lambda: 1000.0
+        assert [signal.getsignal(each) for each in both] == before
+
+
+@BOTH
+def test_a_signal_that_the_caller_ignores_stays_ignored(number: signal.Signals) -> None:
+    """nohup(1) ignores SIGHUP so that a run outlasts its terminal."""
+    (other,) = {signal.SIGTERM, signal.SIGHUP} - {number}
+    former = signal.signal(number, signal.SIG_IGN)
+    try:
+        with interrupts.stop_on_signals():
+            assert (stops(number), stops(other)) == (False, True)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, former)
+
+
 def test_a_signal_while_a_package_is_read_keeps_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

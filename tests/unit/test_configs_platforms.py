@@ -152,6 +152,26 @@ def test_a_cross_build_runs_in_the_image_of_the_machine_that_compiles(
         assert image_on(machine, of_smithy) == of_smithy.replace("linux-anvil-x86_64", image)
 
 
+@pytest.mark.parametrize("end", ["", ":alma10", "@sha256:0123"])
+def test_only_the_machine_in_the_name_of_conda_forges_image_follows_the_platform(end: str) -> None:
+    image = f"quay.io/condaforge/linux-anvil-x86_64{end}"
+    on_arm = image.replace("x86_64", "aarch64")
+    assert image_on("linux-aarch64", image) == on_arm
+    assert image_on("linux-64", on_arm) == image
+    for other in (f"quay.io/own/linux-anvil-x86_64-more{end}", f"x86_64{end}", ""):
+        assert image_on("linux-aarch64", other) == other
+    assert image_on("osx-arm64", on_arm) == on_arm, "no image for this machine"
+
+
+def test_build_environments_of_a_cross_build_are_for_the_machine_that_compiles() -> None:
+    cross = Platforms(build="linux-64", target="linux-aarch64")
+    kinds = {kind: cross.of(kind) for kind in ("build", "staging build", "host", "staging host", "run", "test")}
+    assert [kind for kind, platform in kinds.items() if platform == "linux-64"] == ["build", "staging build"]
+    assert set(kinds.values()) == {"linux-64", "linux-aarch64"}
+    assert cross.subdirs == ("linux-aarch64", "linux-64", "noarch")
+    assert Platforms.native("linux-64").subdirs == ("linux-64", "noarch")
+
+
 def test_build_environments_are_solved_for_the_machine_and_all_others_for_the_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

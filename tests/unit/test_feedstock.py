@@ -30,7 +30,9 @@ from megabuild.configs.config import (
     list_configs,
     load,
     of_provider,
+    python_version,
     recipe_of,
+    select,
 )
 from megabuild.configs.overrides import use_provider
 from megabuild.configs.provider_name import ProviderName
@@ -93,6 +95,13 @@ def test_a_recipe_for_conda_build_is_named_with_what_converts_it(make: Make) -> 
     assert answer.exit_code == ConfigError.exit_code
 
 
+def test_only_this_projects_recipe_depends_on_the_provider(make: Make) -> None:
+    root = make(**{"recipe/local/recipe.yaml": RECIPE})
+    config = replace(load(root, SINGLE), provider=ProviderName.LOCAL)
+    assert recipe_of(root, config) == root / "recipe" / "recipe.yaml"
+    assert recipe_of(root, replace(config, torch_version="2.13.0")) == root / "recipe" / "local" / "recipe.yaml"
+
+
 def test_a_folder_without_a_recipe_is_no_feedstock(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         command_root.feedstock(tmp_path)
@@ -125,6 +134,8 @@ def test_without_conda_smithys_files_the_values_beside_the_recipe_make_one_confi
     assert available(root) == (SINGLE,)
     config = load(root, SINGLE)
     assert (config.platform, config.provider, config.variant["lib"]) == (MACHINE, "conda-forge", ("1",))
+    write(root / "recipe" / "variants.yaml", "lib: ['3']\n")  # the engine's own name comes first
+    assert load(root, SINGLE).variant["lib"] == ("3",)
 
 
 def test_the_command_that_lists_configs_has_their_folder_as_one_word(tmp_path: Path) -> None:
@@ -136,6 +147,37 @@ def test_a_name_that_leads_elsewhere_is_no_config(make: Make) -> None:
     names = ("linux_64_", "..", ".hidden", "\x1b[31mred", "a b")
     root = make(**{f"{CONFIG_FOLDER}/{name}.yaml": "a: ['1']\n" for name in names})
     assert available(root) == ("linux_64_",)
+
+
+def test_a_config_may_be_named_by_its_file(make: Make) -> None:
+    names = ("linux_64_a", "linux_64_b", "linux_aarch64_a")
+    root = make(**{f"{CONFIG_FOLDER}/{name}.yaml": "a: ['1']\n" for name in names})
+    assert load(root, "linux_64_a.yaml").name == "linux_64_a"
+    assert select(names, "linux_64_*") == select(names, "linux_64_*.yaml") == names[:2]
+    assert select(names, "*_a.yaml") == (names[0], names[2])
+    with pytest.raises(UsageError, match="'linux_64.yaml': no config matches"):
+        select(names, "linux_64.yaml")
+    with pytest.raises(UsageError):
+        select(names, "LINUX_64_A")
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [("linux_64_c", "did you mean linux_64_b or linux_64_a? List all: ls "), ("other", "list all configs: ls ")],
+)
+def test_the_configs_that_an_unknown_name_is_like_are_named(name: str, guess: str, make: Make) -> None:
+    files = {f"{CONFIG_FOLDER}/{known}.yaml": "a: ['1']\n" for known in ("linux_64_b", "linux_64_a")}
+    with pytest.raises(ConfigError, match=f"^{name}: unknown config$") as raised:
+        load(make(**files), name)
+    assert raised.value.remedy.startswith(guess)
+
+
+@pytest.mark.parametrize(
+    ("pin", "version"),
+    [("3.13.* *_cp313", "3.13"), ("3.14.* *_cp314t", "3.14t"), ("3.12.* *_cpython", "3.12"), ("3.13", "3.13")],
+)
+def test_a_free_threaded_python_is_another_one(pin: str, version: str) -> None:
+    assert python_version(pin) == version
 
 
 def test_a_key_that_is_repeated_for_a_zip_does_not_hide_the_other_configs(make: Make) -> None:

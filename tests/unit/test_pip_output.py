@@ -20,7 +20,9 @@ ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.
 
 SLOW = "WARNING: connection broken by 'ReadTimeoutError(read timeout=15)'\n"
 LACKING = "ERROR: No matching distribution found for click==8 (from x)\n"
+REFUSED = "WARNING: 401 Error, Credentials not correct for https://me:s3cret@index.example/simple/click/\n"
 CAUSES = {
+    f"{REFUSED}{LACKING}": "click==8: 401 Error, Credentials not correct for https://index.example/simple/click/",
     f"{UNREACHABLE}{LACKING}": "click==8: Connection refused",
     f"{UNREACHABLE}ERROR: other\n": "Connection refused; ERROR: other",
     f"{SLOW}ERROR: x\n": "the index did not answer in time; ERROR: x",

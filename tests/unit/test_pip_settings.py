@@ -53,14 +53,21 @@ def test_settings_of_what_pip_shows_are_not_named_as_ignored() -> None:
 
 def test_a_later_place_overrides_and_a_warning_is_no_setting(tmp_path: Path) -> None:
     listed = (
-        "WARNING: old\nglobal.index-url='a'\nglobal.cert='c'\ninstall.index-url='b'\nfreeze.timeout='9'\n"
+        "WARNING: old\nglobal.index-url='a'\nglobal.timeout='7'\nglobal.cert='c'\ninstall.index-url='b'\nfreeze.timeout='9'\n"
         "install.find-links='\\n/a\\n/b'\ninstall.user=damaged"
     )
     assert read(tmp_path, listed, {}).values == {
-        "index-url": "b", "cert": "c", "find-links": "\n/a\n/b",
+        "index-url": "b", "default-timeout": "7", "cert": "c", "find-links": "\n/a\n/b",
     }  # fmt: skip
     values = read(tmp_path, listed, {"PIP_PYPI_URL": "d", "PIP_CERT": "", "PIP_TIMEOUT": "180"}).values
     assert (values["index-url"], values["cert"], values["default-timeout"]) == ("d", "c", "180")
+
+
+@pytest.mark.parametrize("variables", [{}, {"PIP_CONFIG_FILE": "/own.conf"}, {"PIP_CONFIG_FILE": os.devnull}])
+def test_pip_is_asked_for_the_file_that_the_user_names(variables: dict[str, str], tmp_path: Path) -> None:
+    pip = fake_pip(tmp_path, "echo \"${PIP_CONFIG_FILE-none} ${PIP_TARGET-none}\"")
+    shown = pip_settings.ask(pip, {**variables, "PIP_TARGET": "/t", "PATH": os.defpath}, "config", "list")
+    assert shown.split() == [variables.get("PIP_CONFIG_FILE", "none"), "none"]
 
 
 def test_limits_of_versions_and_permissions_are_for_the_users_environments_only(tmp_path: Path) -> None:

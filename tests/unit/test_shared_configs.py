@@ -87,6 +87,11 @@ def test_configs_of_two_accelerators_share_nothing(repository: Path) -> None:
     assert find_sharing(replace(config, name="other", accelerator="cuda130"), [config], {}) == ""
 
 
+def test_a_config_that_was_compiled_before_shares_with_another_one(repository: Path) -> None:
+    config = load(repository, "linux_64_cpu")
+    assert find_sharing(config, [config, replace(config, name="other")], {}) == "other"
+
+
 def a_run(repository: Path, folder: Path, name: str, *earlier: str) -> Options:
     return Options(
         config=load(repository, name), root=repository, output=folder, cache=folder / "cache", earlier=earlier

@@ -38,6 +38,8 @@ def test_a_missing_home_folder_has_a_hint(
     assert "MEGABUILD_CACHE" in refused.value.remedy
     assert cache_folder({**environ, "MEGABUILD_CACHE": "named"}) == tmp_path / "named"
     assert cache_folder({**environ, "XDG_CACHE_HOME": "/caches"}) == Path("/caches/megabuild")
+    assert cache_folder({**environ, "XDG_CACHE_HOME": "/caches", "MEGABUILD_CACHE": "/c"}) == Path("/c")
+    assert cache_folder({"XDG_CACHE_HOME": "caches", "HOME": "/h"}).is_relative_to("/h")
     for given, caches in (({}, None), ({"MEGABUILD_CACHE": "/c"}, "/c/others")):
         changed = {**environ, **given}
         replace_home(changed)

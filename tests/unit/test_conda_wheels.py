@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -174,6 +175,40 @@ def test_an_index_has_intact_wheels_only_and_replaces_the_former(tmp_path: Path)
     assert not simple_index.is_intact(folder, first)
 
 
+def scatter(folder: Path, version: str = "1", **changes: str) -> tuple[IndexedWheel, Path]:
+    """Make a wheel; return its entry in an index, and the file."""
+    path = make_wheel(folder, f"torch_scatter-{version}-py3-none-any.whl", {})
+    entry = simple_index.index_entry(path, project="torch_scatter", python=None, package="p", inputs="i")
+    return replace(entry, **changes), path  # type: ignore[arg-type]
+
+
+def test_an_index_is_complete_before_readers_see_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel, path = scatter(tmp_path / "made")
+    replaced: list[set[str]] = []
+    synced: list[Path] = []
+    replace_link = files.replace_link
+
+    def note(link: Path, target: str) -> None:
+        new = link.parent / target
+        replaced.append({file.relative_to(new).as_posix() for file in new.rglob("*") if file.is_file()})
+        assert synced == [new / "wheels.json"], "after a power cut, an empty record would be a damaged one"
+        assert new.stat().st_mode & 0o777 == 0o755, "a web server is another user"
+        replace_link(link, target)
+
+    monkeypatch.setattr(files, "replace_link", note)
+    monkeypatch.setattr(files, "sync", synced.append)
+    simple_index.publish(tmp_path, {wheel: path})
+    assert replaced == [{"index.html", "torch-scatter/index.html", wheel.place, "wheels.json"}]
+
+
+def test_what_an_index_says_of_wheels_is_html(tmp_path: Path) -> None:
+    wheel, path = scatter(tmp_path / "made", "1+pt26cpu", requires_python=">=3.9,<3.15 \"&\"")
+    simple_index.publish(tmp_path, {wheel: path})
+    page = (tmp_path / simple_index.SIMPLE / "torch-scatter" / "index.html").read_text()
+    assert f'href="torch_scatter-1%2Bpt26cpu-py3-none-any.whl#sha256={wheel.sha256}"' in page
+    assert 'data-requires-python="&gt;=3.9,&lt;3.15 &quot;&amp;&quot;">torch_scatter-1+pt26cpu-py3' in page
+
+
 @pytest.mark.parametrize("content", [b"", b'[{"name": 1}]', b"[" * 100_000, b'["\xff"]'])
 def test_a_damaged_record_is_not_taken_for_an_index_without_wheels(tmp_path: Path, content: bytes) -> None:
     """The next index would lack the wheels of other Pythons, whose files would be deleted."""
@@ -236,6 +271,41 @@ def test_licences_come_from_packages_notices_and_the_system(tmp_path: Path) -> N
     assert {name: path.read_text() for name, path in texts.items()} == {
         "zlib/zlib": "z", "zlib/LICENSE": "w", "zlib/zlib/copyright": "n", "system/libown1/copyright": "d",
     }  # fmt: skip
+
+
+def test_a_library_that_an_environment_has_needs_no_licence_of_the_debian_root(tmp_path: Path) -> None:
+    """auditwheel searches the environment first. OpenMP's library is in the wheel, too, if no one vendored it."""
+    tree = write(tmp_path / "tree", **{"torch.libs__libz-01234567.so.1": ELF})
+    write(tmp_path / "zlib", info__licenses__LICENSE="z")
+    write(tmp_path / "gomp", info__licenses__COPYING="g")
+    files_of = {"zlib": ["lib/libz.so.1"], "gomp": ["lib/libgomp.so.1"], "other": ["share/libz.so.1"]}
+    records = {
+        name: {"extracted_package_dir": str(tmp_path / name), "files": own} for name, own in files_of.items()
+    }
+    info = tmp_path / "root/var/lib/dpkg/info"
+    write(info, **{"libz1:amd64.list": "/usr/lib/libz.so.1", "libgomp1.list": "/usr/lib/libgomp.so.1\n/x"})
+    write(tmp_path / "root/usr/share/doc", libz1__copyright="z", libgomp1__copyright="g")
+    texts = licences.of_vendored(tree, records, tmp_path / "root")
+    assert set(texts) == {"zlib/LICENSE", "gomp/COPYING"}
+    del records["gomp"]
+    assert set(licences.of_vendored(tree, records, tmp_path / "root")) == {
+        "zlib/LICENSE", "system/libgomp1/copyright",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "is_text"),
+    [
+        ("LICENSE", True), ("LICENSE.txt", True), ("licence.md", True), ("COPYING.LESSER", True), ("NOTICE", True),
+        ("METADATA", False), ("NO_LICENSE", False),
+    ],
+)  # fmt: skip
+def test_texts_of_a_repacked_wheel_s_metadata_are_known_by_their_names(
+    name: str, is_text: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "site-packages/a-1.dist-info").mkdir(parents=True)
+    (tmp_path / "site-packages/a-1.dist-info" / name).touch()
+    assert [*licences.of_package("a", tmp_path)] == ([f"a/{name}"] if is_text else [])
 
 
 @pytest.mark.parametrize(
@@ -352,6 +422,101 @@ def test_a_full_disk_is_told_from_a_library_that_cannot_be_changed(
     tools.patchelf(tmp_path / "lib.so", ["--ok"])
     with pytest.raises(error, match=r"lib\.so"):
         tools.patchelf(tmp_path / "lib.so", ["--set-rpath", "x"])
+
+
+@pytest.mark.parametrize("libraries", [None, [], ["/env/lib", "/root/lib"]])
+def test_auditwheel_takes_libraries_from_the_named_folders_only(
+    libraries: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An extension finds PyTorch's libraries in no folder: it must vendor none of them."""
+    ran: list[Any] = []
+
+    def run(command: list[str], *, timeout: object, environ: dict[str, str]) -> SimpleNamespace:
+        ran.extend([command, environ])
+        write(tmp_path, **{"repaired__b.whl": ""})
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(tools, "run", run)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/user/lib")
+    folders = None if libraries is None else [Path(folder) for folder in libraries]
+    made = tools.auditwheel(tmp_path / "a.whl", tmp_path, libraries=folders, without=["libcuda*", "x"], date=7)
+    assert made == tmp_path / "repaired" / "b.whl"
+    command, environ = ran
+    of_folders = ["--ldpaths", str(tmp_path / "nothing")] if folders is None else []
+    options = ["--exclude", "libcuda*", "--exclude", "x", *of_folders]
+    assert command[command.index("--exclude") :] == options
+    assert (tmp_path / "nothing").is_dir() == (folders is None)
+    wanted = {
+        "AUDITWHEEL_LD_LIBRARY_PATH": ":".join(libraries or ()), "LD_LIBRARY_PATH": "", "SOURCE_DATE_EPOCH": "7",
+        "TMPDIR": str(tmp_path),
+    }  # fmt: skip
+    assert {name: environ[name] for name in wanted} == wanted
+    assert environ["PATH"].startswith(f"{tools._OWN}{os.pathsep}"), "patchelf of this Python, not another one"
+
+
+@pytest.mark.parametrize(
+    ("subdir", "tags", "machine"),
+    [
+        ("linux-64", "cp312-cp312", "x86_64"), ("linux-aarch64", "cp314-cp314t", "aarch64"),
+        ("linux-64", "cp39-abi3", "x86_64"),
+    ],
+)  # fmt: skip
+def test_a_tree_is_tagged_for_its_python_and_the_platform(
+    subdir: str, tags: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[Path] = []
+    monkeypatch.setattr(wheel_tree, "_check_stable_abi", checked.append)
+    info = tmp_path / "a-1.dist-info"
+    write(tmp_path, **{"a-1.dist-info__WHEEL": f"Wheel-Version: 1.0\nTag: {tags}-manylinux_2_28_x86_64\n"})
+    assert wheel_tree.tag(tmp_path, subdir) == f"a-1-{tags}-linux_{machine}.whl"
+    assert (info / "WHEEL").read_text().splitlines()[2:] == [
+        "Root-Is-Purelib: false", f"Tag: {tags}-linux_{machine}",
+    ]  # fmt: skip
+    assert checked == ([tmp_path] if tags.endswith("abi3") else [])
+
+
+@pytest.mark.parametrize(
+    ("path", "needed", "soname", "rpath", "arguments"),
+    [
+        ("torch/lib/libtorch.so", ["libc10.so.2.6", "libz.so.1"], "libtorch.so.2.6", [],
+         ["--replace-needed", "libc10.so.2.6", "libc10.so", "--set-soname", "libtorch.so",
+          "--force-rpath", "--set-rpath", "$ORIGIN:$ORIGIN/../../nvidia/lib"]),
+        ("torch/_C.so", [], None, ["/conda/lib"],
+         ["--force-rpath", "--set-rpath", "$ORIGIN/lib:$ORIGIN/../nvidia/lib"]),
+        ("torch/lib/x.so", [], "x.so", ["$ORIGIN", "$ORIGIN/../../nvidia/lib"], []),
+        ("other/y.so", ["libtorch_cpu.so.2.6.0"], "", ["$ORIGIN/../torch/lib"],
+         ["--replace-needed", "libtorch_cpu.so.2.6.0", "libtorch_cpu.so", "--remove-rpath"]),
+        ("other/z.so", ["libc10.so"], "libz.so.1.2", [], []),
+    ],
+)  # fmt: skip
+def test_libraries_have_upstream_s_names_and_find_each_other(
+    path: str,
+    needed: list[str],
+    soname: str | None,
+    rpath: list[str],
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    elf_file = SimpleNamespace(needed=lambda: needed, soname=lambda: soname, rpath=lambda: tuple(rpath))
+    changed: list[object] = []
+    monkeypatch.setattr(wheel_tree, "_library", lambda *_: nullcontext(elf_file))
+    monkeypatch.setattr(tools, "patchelf", lambda *given: changed.append(given))
+    write(tmp_path, **{path.replace("/", "__"): ELF})
+    if path.startswith("torch/"):
+        (tmp_path / wheel_tree.LIBRARIES).mkdir(exist_ok=True)
+    wheel_tree.link(tmp_path, ["nvidia/lib"])
+    assert changed == ([(tmp_path / path, arguments)] if arguments else [])
+
+
+def test_vendored_libraries_find_openmp_and_other_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed: list[object] = []
+    monkeypatch.setattr(tools, "patchelf", lambda *given: changed.append(given))
+    write(tmp_path, **{"torch.libs__libmagma-01234567.so": ELF})
+    wheel_tree.set_vendored_rpaths(tmp_path, ["nvidia/cublas/lib"])
+    searched = "$ORIGIN:$ORIGIN/../torch/lib:$ORIGIN/../nvidia/cublas/lib"
+    library = tmp_path / "torch.libs/libmagma-01234567.so"
+    assert changed == [(library, ["--force-rpath", "--set-rpath", searched])]
 
 
 @pytest.mark.parametrize(
@@ -490,6 +655,22 @@ def test_the_printed_command_installs_wheels_of_the_newest_python_and_those_for_
     assert result(index, 1.0).document["use"] == f"pip install --extra-index-url {tmp_path.as_uri()} {named}"
 
 
+def test_the_result_tells_the_oldest_glibc_and_tests_that_failed(tmp_path: Path) -> None:
+    tests = published.MissingTests(untested=("torch_scatter-1-0.conda",), failed=("pytorch-1-0.conda",))
+    names = {"a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl": True, "b-1-py3-none-any.whl": False}
+    made = tuple(
+        WheelResult(wheel=replace(indexed("1"), name=name), kept=kept, torch_pin="torch==1")
+        for name, kept in names.items()
+    )
+    told: Any = result(WheelIndex(folder=tmp_path, made=made, missing_tests=tests), 1.0)
+    assert [(item["glibc"], item["made"]) for item in told.document["wheels"]] == [("2.17", False), ("", True)]
+    assert told.lines[1].split()[0] == "="
+    assert told.lines[1].endswith("glibc 2.17")
+    assert told.lines[-2:] == tests.lines
+    assert told.document["failed_tests"] == ["pytorch-1-0.conda"]
+    assert told.document["untested"] == ["torch_scatter-1-0.conda"]
+
+
 @pytest.mark.parametrize("other", ["project", "python"])
 def test_a_wheel_replaces_that_of_its_project_and_python_alone(other: str) -> None:
     kept = indexed("kept", **{other: "another"})
@@ -583,6 +764,101 @@ def test_a_wheel_of_another_package_or_of_other_inputs_is_made_again(
     assert result.kept == (not made) == (inputs == package == "1")
     if made:
         assert (result.wheel.package, result.wheel.inputs) == ("1", "1")
+
+
+@pytest.mark.parametrize(
+    ("config", "project", "is_asked"),
+    [
+        ("linux_64_cpu_debian", "torch", True), ("linux_64_cuda130_debian-2.14.1", "torch", True),
+        ("linux_64_cpu_debian-rehearsal", "torch", True), ("linux_64_cpu_debian", "torch_scatter", False),
+        ("linux_64_cpu", "torch", False), ("linux_64_cpu_wheel", "torch", False),
+    ],
+)  # fmt: skip
+def test_only_a_pytorch_compiled_in_debian_needs_its_root(
+    config: str, project: str, is_asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = object()
+    monkeypatch.setattr(make_wheels, "machine_platform", lambda: "linux-64")
+    monkeypatch.setattr(debian_root, "find", lambda *_, **__: root)
+    request = Request(output=tmp_path, config=config, pythons=(), names=(), cache=tmp_path, date=0)
+    package = replace(BUILT, project=project, path=tmp_path / "linux-64/a.conda")
+    assert make_wheels._root(request, package) is (root if is_asked else None)
+
+
+def test_a_wheel_of_pytorch_depends_on_libtorch_and_the_source_of_its_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"libtorch-1.conda": "2", "libtorch-cuda-linalg-1.conda": "1", "pytorch-1.conda": "3"}
+    records = {name: SimpleNamespace(sha256=digest) for name, digest in names.items()}
+    monkeypatch.setattr(published, "records", lambda _: records)
+    lists = [[SimpleNamespace(address=address) for address in row] for row in ("ab", "c")]
+    monkeypatch.setattr(published, "channels_beside", lambda _: lists)
+    root: Any = SimpleNamespace(fingerprint="r")
+    inputs = make_wheels.wheel_inputs(BUILT, root, tmp_path, {"patchelf": "1"}, 7)
+    assert (inputs.libtorch, inputs.channels, inputs.root) == (["1", "2"], ["a", "b"], "r")
+    assert (inputs.programs, inputs.date, inputs.package) == ({"patchelf": "1"}, 7, "1")
+    lists.clear()
+    assert make_wheels.wheel_inputs(BUILT, None, tmp_path, {}, 7).channels == []
+    extension = replace(BUILT, project="torch_scatter")
+    inputs = make_wheels.wheel_inputs(extension, None, tmp_path, {"patchelf": "1"}, 7)
+    assert (inputs.libtorch, inputs.channels, inputs.root, inputs.programs) == ((), (), "", {"patchelf": "1"})
+
+
+def test_tests_of_libtorch_are_tests_of_pytorchs_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "records", lambda _: ["libtorch-1.conda", "pytorch-1.conda"])
+    extension = replace(BUILT, project="torch_scatter", path=Path("scatter.conda"))
+    assert make_wheels._contained(tmp_path, [extension]) == ["scatter.conda"]
+    contained = make_wheels._contained(tmp_path, [extension, BUILT])
+    assert contained == ["scatter.conda", "torch.conda", "libtorch-1.conda"]
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Publish two wheels, then make a run whose channel has some of their packages; return the steps of the run."""
+    steps: list[str] = []
+
+    class Build:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def wheel(self) -> Path:
+            steps.append("make")
+            return scatter(tmp_path / "new", "3")[1]
+
+    def make(*packages: str, asked: Sequence[BuiltPackage] = ()) -> list[str]:
+        folder = tmp_path / "wheels" / "x"
+        folder.mkdir(parents=True)
+        wheels = dict(scatter(tmp_path / "made", version, package=version) for version in ("1", "2"))
+        simple_index.publish(folder, wheels)
+        (folder / ".simple-killed").mkdir()
+        records = {name: SimpleNamespace(sha256=name) for name in packages}
+        monkeypatch.setattr(published, "records", lambda _: records)
+        monkeypatch.setattr(make_wheels, "find", lambda *_: asked)
+        before = (folder / simple_index.SIMPLE).resolve()
+        request = Request(output=tmp_path, config="x", pythons=(), names=(), cache=tmp_path, date=0)
+        make_wheels.make(request, lambda _: None)
+        steps.append("same" if (folder / simple_index.SIMPLE).resolve() == before else "new")
+        assert len([*folder.glob(".simple-*")]) == 1
+        return [*steps, *(wheel.version for wheel in simple_index.read(folder))]
+
+    monkeypatch.setattr(environments, "find_channel", lambda *_: tmp_path / "channel")
+    monkeypatch.setattr(tools, "versions", dict)
+    monkeypatch.setattr(published, "find_missing_tests", lambda *_: None)
+    monkeypatch.setattr(published, "check", lambda path: steps.append(f"check {path}"))
+    monkeypatch.setattr(make_wheels, "_WheelBuild", Build)
+    return make
+
+
+def test_an_index_changes_with_its_wheels(index: Callable[..., list[str]]) -> None:
+    assert index("1", "2") == ["same", "1", "2"]
+
+
+def test_an_index_loses_wheels_whose_packages_are_gone(index: Callable[..., list[str]]) -> None:
+    assert index("2") == ["new", "2"]
+
+
+def test_a_package_is_checked_before_it_becomes_a_wheel(index: Callable[..., list[str]]) -> None:
+    package = replace(BUILT, project="torch_scatter", path=Path("a.conda"), sha256="3")
+    assert index("1", "2", "3", asked=[package]) == ["check a.conda", "make", "new", "1", "2", "3"]
 
 
 @pytest.mark.parametrize("cuda", [None, "13.0"])

@@ -17,7 +17,7 @@ from groundwork.interrupts import parse_deadline
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("5h30m", 19_800), ("90m", 5_400), ("90min", 5_400), ("3600s", 3_600), ("1.5h", 5_400),
+    [("5h30m", 19_800), ("5m", 300), ("90m", 5_400), ("90min", 5_400), ("3600s", 3_600), ("1.5h", 5_400),
      ("1h0m10s", 3_610), (" 2H ", 7_200)],
 )  # fmt: skip
 def test_a_duration_counts_from_the_start_of_the_process(

@@ -236,12 +236,62 @@ def test_credentials_that_rattler_cannot_use_are_refused() -> None:
     assert TOKEN not in refused.value.message
 
 
-def test_rattlers_own_variable_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    from groundwork.network.channel_logins import rattler_client
-
+@pytest.mark.parametrize("is_set", [False, True])
+def test_rattlers_own_variable_is_restored(
+    is_set: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RATTLER_AUTH_FILE", raising=False)
-    rattler_client(_separate(["https://a:b@host.example/x"]))
-    assert "RATTLER_AUTH_FILE" not in os.environ
+    if is_set:
+        monkeypatch.setenv("RATTLER_AUTH_FILE", str(write(tmp_path / "own.json", "{}")))
+    before = os.environ.get("RATTLER_AUTH_FILE")
+    channel_logins.rattler_client(_separate(["https://a:b@host.example/x"]))
+    assert os.environ.get("RATTLER_AUTH_FILE") == before
+
+
+@pytest.mark.parametrize(
+    ("address", "clean", "login"),
+    [
+        ("https://h.example/x", "https://h.example/x", None),
+        ("https://u:p%2Fw@h.example:81/x", "https://h.example:81/x", ("u", "p/w", "", "https://h.example:81/x")),
+        ("https://u@h.example/x", "https://h.example/x", ("u", "", "", "https://h.example/x")),
+        ("https://h.example/t/tk-1/x/y", "https://h.example/x/y", ("", "", "tk-1", "https://h.example/t/tk-1/x/y")),
+        ("https://h.example/a/t/tk/x", "https://h.example/a/x", ("", "", "tk", "https://h.example/a/t/tk/x")),
+        ("https://u:p@h.example/t/tk/x", "https://h.example/x", ("u", "p", "tk", "https://h.example/t/tk/x")),
+        ("https://h.example/t/x", "https://h.example/t/x", None),
+    ],
+)  # fmt: skip
+def test_a_channel_s_address_is_separated_from_what_gives_access(
+    address: str, clean: str, login: tuple[str, ...] | None
+) -> None:
+    channels = _separate([address])
+    assert [channel.address for channel in channels.by_priority] == [clean]
+    found = [(each.user, each.password, each.token, each.with_token) for each in channels.logins]
+    assert found == ([login] if login else [])
+    assert {each.host for each in channels.logins} <= {"h.example"}
+
+
+@pytest.mark.parametrize(
+    ("alias", "expected"),
+    [
+        ("https://h.example/t/tk/", ("https://h.example", "https://h.example/t/tk")),
+        (" https://u:p@h.example/conda ", ("https://h.example/conda", "https://h.example/conda")),
+        ("https://h.example/conda", None),
+        ("h.example", None),
+        ("", None),
+    ],
+)
+def test_an_alias_s_login_is_for_all_channels_below_it(alias: str, expected: tuple[str, str] | None) -> None:
+    logins = channel_logins.logins_of_alias({"CONDA_CHANNEL_ALIAS": alias})
+    assert [(login.address, login.with_token) for login in logins] == ([expected] if expected else [])
+
+
+def test_a_token_next_to_a_user_is_in_the_mirror_and_the_user_in_the_file() -> None:
+    environ = {"NETRC": "/nowhere"}
+    both = _separate(["https://u:p@h.example/t/tk/x", "https://h2.example/t/tk/x"])
+    user = {"h.example": {"BasicHTTP": {"username": "u", "password": "p"}}}
+    assert json.loads(credentials_file(both, environ, tokens=False)) == user
+    token = {"h2.example": {"CondaToken": "tk"}}
+    assert json.loads(credentials_file(both, environ)) == {**user, **token}
 
 
 def test_only_channels_without_logins_share_a_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,19 @@ def test_a_full_disk_leaves_no_partial_file(tmp_path: Path) -> None:
     assert not entries(tmp_path)
 
 
+def test_a_folder_that_cannot_be_written_to_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: bytes) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(network_cache.files, "write", refuse)  # type: ignore[attr-defined]
+    told: list[str] = []
+    cache = Cache(tmp_path, tell=told.append)
+    assert [keep(cache, key, b"data").data for key in ("a", "b")] == [b"data"] * 2
+    assert told == [f"{tmp_path} cannot be written to (Read-only file system); nothing is cached"]
+
+
 def test_an_old_entry_is_used_if_fetching_fails_or_offline(tmp_path: Path) -> None:
     told: list[str] = []
     given = services(tmp_path, told)

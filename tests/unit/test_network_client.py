@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import subprocess
@@ -80,6 +81,94 @@ def test_failures_are_retried_a_few_times_and_refusals_never(status: int, asked:
             Client(timeouts=PATIENT).get(f"{site.url}/")
         assert len(site.asked) == asked
         assert ("credentials" in caught.value.remedy) == (status == 403)
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted", "told", "remedy"),
+    [
+        (200, 200, "", ""), (206, 206, "", ""), (206, 200, "HTTP status 206", "network"),
+        (200, 206, "does not support range requests (HTTP status 200)", "network"),
+        (416, 206, "does not support range requests (HTTP status 416)", "network"),
+        (501, 206, "does not support range requests (HTTP status 501)", "network"),
+        (416, 200, "h/x: HTTP status 416", "network"), (503, 206, "h/x: HTTP status 503", "network"),
+        (401, 200, "HTTP status 401", "credentials"), (403, 206, "HTTP status 403", "credentials"),
+        (407, 200, "HTTP status 407", "credentials"),
+        (404, 200, "not found (HTTP status 404)", "network"), (410, 206, "not found (HTTP status 410)", "network"),
+    ],
+)  # fmt: skip
+def test_an_answer_other_than_the_asked_one_is_an_error(
+    status: int, wanted: int, told: str, remedy: str
+) -> None:
+    response = httpx.Response(status)
+    if not told:
+        client._check(response, "h/x", wanted)
+        return
+    with pytest.raises(NetworkError) as refused:
+        client._check(response, "h/x", wanted)
+    assert refused.value.message.endswith(told)
+    assert refused.value.status == status
+    assert remedy in refused.value.remedy
+    assert isinstance(refused.value, client.NotFound) == (status in (404, 410))
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        *((NetworkError("x", status=status), True) for status in (408, 425, 429, 500, 502, 503, 504)),
+        *((NetworkError("x", status=status), False) for status in (0, 200, 400, 401, 403, 404, 410, 416, 501)),
+        (httpx.ConnectError("Connection refused"), True),
+        (httpx.ReadTimeout("x"), True),
+        (httpx.RemoteProtocolError("peer closed connection"), True),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"), False),
+        (httpx.InvalidURL("x"), False),
+        (ValueError("x"), False),
+    ],
+    ids=repr,
+)
+def test_only_what_may_pass_is_tried_again(error: Exception, passes: bool) -> None:
+    assert client._passes(error) == passes
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ({"/noarch/repodata.json.zst": 200}, ""), ({"/noarch/repodata.json.zst": 206}, ""),
+        ({"/noarch/repodata.json.zst": 416}, ""), ({"/noarch/repodata.json": 200}, ""),
+        ({"/noarch/repodata.json.zst": 403, "/noarch/repodata.json": 206}, ""),
+        ({"/linux-64/repodata.json": 200}, "noarch/repodata.json: not found"),
+    ],
+)  # fmt: skip
+def test_a_channel_with_one_readable_index_is_reachable(
+    answers: dict[str, int], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(_: Client, url: str, headers: dict[str, str]) -> None:
+        assert headers == {"Range": "bytes=0-0"}, "an index has megabytes"
+        client._check(httpx.Response(answers.get(url.removeprefix("https://h"), 404)), url, 206)
+
+    monkeypatch.setattr(Client, "get", get)
+    shown = client.why_channel_unreachable("https://h")
+    assert told in shown
+    assert bool(shown) == bool(told)
+    assert client.why_unreachable("s3://bucket/x", 1.0) == ""
+
+
+@pytest.mark.parametrize(("user", "sent"), [("own:p@", "own:p"), ("", "other:q")])
+def test_credentials_of_an_address_come_before_those_of_netrc(
+    user: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login other password q\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200)
+
+    given = Client()
+    vars(given)["_open"] = httpx.Client(transport=httpx.MockTransport(answer))
+    given.get(f"https://{user}127.0.0.1/")
+    scheme, _, value = asked[0].headers["authorization"].partition(" ")
+    assert (scheme, base64.b64decode(value).decode()) == ("Basic", sent)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import pytest
 from small_files import write
 
 from groundwork.network import certificates
+from groundwork.network.client import Client, NetworkError
 
 _WHEEL = "demo-1.0-py3-none-any.whl"
 _INDEX = f'<a data-core-metadata="true" href="{_WHEEL}#sha256={64 * "0"}">{_WHEEL}</a>'
@@ -138,6 +139,13 @@ def test_an_unknown_certificate_is_refused_with_a_hint(
     assert not certificates.is_untrusted("localhost:1: connection refused")
 
 
+def test_the_certificates_that_pip_is_given_are_trusted_alone(server: str, company: Path) -> None:
+    address = f"{server}/simple/demo/index.html"
+    assert Client(trusted=company / "ca.pem").get(address).body.decode() == _INDEX
+    with pytest.raises(NetworkError, match="certificate verif"):
+        Client(trusted=company / "server.pem").get(address)
+
+
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 @pytest.mark.parametrize("bundle", [None, Path("/bundle")])
 @pytest.mark.parametrize("folder", ["", "/folder"])
@@ -152,3 +160,27 @@ def test_programs_use_the_system_s_certificates_if_it_has_some(
         platform != "linux" or bundle is not None or bool(folder)
     )
     assert (environ["GIT_SSL_CAINFO"], environ.get("GIT_SSL_CAPATH", "")) == ("/file", folder)
+
+
+def test_the_user_s_own_variables_of_programs_stay() -> None:
+    own = {"UV_SYSTEM_CERTS": "0", "GIT_SSL_CAINFO": "/own", "GIT_SSL_CAPATH": "/own"}
+    environ = {"SSL_CERT_FILE": "/file", "SSL_CERT_DIR": "/folder", **own}
+    certificates.share_with_programs(environ)
+    assert {name: environ[name] for name in own} == own
+
+
+def test_a_named_bundle_that_is_no_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = write(tmp_path / "bundle.pem", "")
+    monkeypatch.setattr(certificates, "_BUNDLES", (str(tmp_path / "none.pem"), str(bundle)))
+    paths = SimpleNamespace(openssl_cafile=str(tmp_path / "none.pem"))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: paths)
+    for named in ("", str(tmp_path), str(tmp_path / "none.pem")):
+        assert certificates.system_bundle({"SSL_CERT_FILE": named}) == bundle
+    own = write(tmp_path / "own.pem", "")
+    monkeypatch.chdir(tmp_path)
+    assert certificates.system_bundle({"SSL_CERT_FILE": "own.pem"}) == own
+    paths.openssl_cafile = str(own)
+    assert certificates.system_bundle({}) == own
+    bundle.unlink()
+    own.unlink()
+    assert certificates.system_bundle({}) is None

@@ -89,3 +89,15 @@ def test_lines_that_came_late_through_stderr_are_not_the_failed_command(late: li
     )
     assert step.command == "c++ -c a.cpp"
     assert step.lines == ["a.cpp:1:2: error: expected"]
+
+
+@pytest.mark.parametrize("is_ninja", [True, False], ids=["ninja", "samurai"])
+def test_of_several_failed_steps_the_first_counts(is_ninja: bool) -> None:
+    """With `-k`, ninja goes on: a later step may have failed for want of the first one's output."""
+    lines: list[str] = []
+    for name in "ab":
+        command = f"c++ -c {name}.cpp"
+        report = [f"FAILED: [code=1] {name}.o", command] if is_ninja else [f"ninja: job failed with status 1: {command}"]
+        lines += [f"[1/2] {name}.o", *report, f"{name}.cpp:1:2: error: expected"]
+    step = find_failed_step(lines)
+    assert (step.command, step.lines) == ("c++ -c a.cpp", ["a.cpp:1:2: error: expected"])

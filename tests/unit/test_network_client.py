@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -152,6 +153,31 @@ def test_a_channel_with_one_readable_index_is_reachable(
     assert client.why_unreachable("s3://bucket/x", 1.0) == ""
 
 
+def answering(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
+    """Return a client whose requests get an answer without a network."""
+    made = Client()
+    vars(made)["_open"] = httpx.Client(transport=httpx.MockTransport(answer))
+    return made
+
+
+@pytest.mark.parametrize("length", [0, 9, 10, 11, 100_000])
+def test_an_answer_has_at_most_as_many_bytes_as_are_asked_for(length: int) -> None:
+    given = answering(lambda _: httpx.Response(200, content=b"x" * length))
+    if length <= 10:
+        assert given.get("https://h/a?b=c", limit=10).body == b"x" * length
+        return
+    with pytest.raises(NetworkError, match=r"^https://h/a: longer than 10 bytes$"):
+        given.get("https://h/a?b=c", limit=10)
+
+
+def test_what_gives_access_is_not_in_the_words_of_an_error() -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
+        raise httpx.InvalidURL("[Errno 5] no https://me:s3cret@h/t/s3cret/x?token=s3cret")
+
+    with pytest.raises(NetworkError, match=r"^h: no https://h/t/…/x$"):
+        answering(fail).get("https://me:s3cret@h/t/s3cret/x?token=s3cret")
+
+
 @pytest.mark.parametrize(("user", "sent"), [("own:p@", "own:p"), ("", "other:q")])
 def test_credentials_of_an_address_come_before_those_of_netrc(
     user: str, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,9 +190,7 @@ def test_credentials_of_an_address_come_before_those_of_netrc(
         asked.append(request)
         return httpx.Response(200)
 
-    given = Client()
-    vars(given)["_open"] = httpx.Client(transport=httpx.MockTransport(answer))
-    given.get(f"https://{user}127.0.0.1/")
+    answering(answer).get(f"https://{user}127.0.0.1/")
     scheme, _, value = asked[0].headers["authorization"].partition(" ")
     assert (scheme, base64.b64decode(value).decode()) == ("Basic", sent)
 

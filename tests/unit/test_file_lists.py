@@ -91,6 +91,29 @@ def test_links_out_of_an_environment_are_told_from_those_inside(tmp_path: Path) 
     assert (found.begins_with("lib/a", b"x"), found.begins_with("b", b"x")) == (True, False)
 
 
+def test_packages_in_a_folder_outside_are_told(tmp_path: Path) -> None:
+    outside = fill(tmp_path / "cache", {"a-1.dist-info/RECORD": ""})
+    root = fill(tmp_path / "env", {"bin/python": ""})
+    (root / "lib/python3.12").mkdir(parents=True)
+    (root / SITE).symlink_to(outside)
+    assert contents.scan(root, name="x").outside == {SITE: str(outside)}
+
+
+def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, {"lib/a": "", "lib/locked/b": ""})
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, os.strerror(13), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    remarks: list[str] = []
+    assert set(contents.scan(tmp_path, name="x", remarks=remarks).every) == {"lib/a"}
+    assert remarks == [f"not read: [Errno 13] Permission denied: '{tmp_path / 'lib/locked'}'"]
+
+
 @pytest.mark.parametrize("remarks", [None, []])
 def test_a_malformed_list_is_an_error_or_a_remark(remarks: list[str] | None, tmp_path: Path) -> None:
     fill(tmp_path, {"conda-meta/a.json": "{", "conda-meta/b.json": conda("b", "x"), "x": ""})

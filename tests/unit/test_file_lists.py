@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,29 +52,6 @@ def test_files_belong_to_the_package_that_conda_names_and_byte_code_to_its_sourc
     assert "lib/gone.so" not in owners
 
 
-@pytest.mark.parametrize("is_conda", [True, False])
-def test_the_cache_and_other_environments_in_a_base_are_not_its_own(is_conda: bool, tmp_path: Path) -> None:
-    names = {".megabuild-slim/a", "envs/a/b", "pkgs/a/b", "lib/pkgs/a", "lib/envs/b", "lib/.megabuild-slim/a"}
-    fill(tmp_path, {**dict.fromkeys(names, ""), **({"conda-meta/history": ""} if is_conda else {})})
-    found = set(contents.scan(tmp_path, name="x").every)
-    left_out = {".megabuild-slim/a", *({"envs/a/b", "pkgs/a/b"} if is_conda else ())}
-    assert found - {"conda-meta/history"} == names - left_out
-
-
-def test_other_file_systems_are_not_entered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, {"lib/a": "", "lib/mounted/b": ""})
-    lstat = os.lstat
-
-    def other_device(path: Any) -> Any:
-        found = lstat(path)
-        if Path(path).name == "mounted":
-            return SimpleNamespace(st_dev=found.st_dev + 1, st_mode=found.st_mode)
-        return found
-
-    monkeypatch.setattr(os, "lstat", other_device)
-    assert set(contents.scan(tmp_path, name="x").every) == {"lib/a"}
-
-
 def test_links_out_of_an_environment_are_told_from_those_inside(tmp_path: Path) -> None:
     root = fill(tmp_path / "env", {"lib/a": "x", "lib/a.json": "", "conda-meta/a.json": conda("a", "b", "c", "d")})
     fill(tmp_path / "env2", {"a": "x"})
@@ -89,41 +65,6 @@ def test_links_out_of_an_environment_are_told_from_those_inside(tmp_path: Path) 
     assert found.links == {"b": "lib/a", "c": "../env2/a", "d": "gone", whole: str(tmp_path / "env2")}
     assert (found.read("b"), found.read("d"), found.size_of("b")) == (b"x", b"", 0)
     assert (found.begins_with("lib/a", b"x"), found.begins_with("b", b"x")) == (True, False)
-
-
-def test_packages_in_a_folder_outside_are_told(tmp_path: Path) -> None:
-    outside = fill(tmp_path / "cache", {"a-1.dist-info/RECORD": ""})
-    root = fill(tmp_path / "env", {"bin/python": ""})
-    (root / "lib/python3.12").mkdir(parents=True)
-    (root / SITE).symlink_to(outside)
-    assert contents.scan(root, name="x").outside == {SITE: str(outside)}
-
-
-def test_a_folder_that_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(tmp_path, {"lib/a": "", "lib/locked/b": ""})
-    scandir = os.scandir
-
-    def refuse(path: Any) -> Any:
-        if str(path).endswith("locked"):
-            raise PermissionError(13, os.strerror(13), path)
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    remarks: list[str] = []
-    assert set(contents.scan(tmp_path, name="x", remarks=remarks).every) == {"lib/a"}
-    assert remarks == [f"not read: [Errno 13] Permission denied: '{tmp_path / 'lib/locked'}'"]
-
-
-@pytest.mark.parametrize("remarks", [None, []])
-def test_a_malformed_list_is_an_error_or_a_remark(remarks: list[str] | None, tmp_path: Path) -> None:
-    fill(tmp_path, {"conda-meta/a.json": "{", "conda-meta/b.json": conda("b", "x"), "x": ""})
-    if remarks is None:
-        with pytest.raises(IntegrityError, match=r"a\.json: malformed file list"):
-            contents.scan(tmp_path, name="x")
-        return
-    assert contents.scan(tmp_path, name="x", remarks=remarks).owners["x"] == "b"
-    assert len(remarks) == 1
-    assert "a.json: malformed" in remarks[0]
 
 
 # -------------------------------------------------------------------------------------------------------------- lists

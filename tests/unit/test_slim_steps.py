@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import zstandard
 from small_files import write
 from wheel_files import make_wheel
 
@@ -67,7 +70,8 @@ def test_an_assembler_goes_if_no_gpu_needs_it_and_the_other_is_there(
 
 
 def test_of_tritons_packages_the_metadata_and_other_modules_stay(tmp_path: Path) -> None:
-    files = {"triton/a.py": "", "triton/nvidia/lib/cupti/x.so": "", "other.py": "", "triton/bin/nvdisasm": ""}
+    licence = "triton-1.dist-info/licenses/triton/LICENSE"
+    files = {licence: "", "triton/a.py": "", "triton/nvidia/lib/cupti/x.so": "", "other.py": "", "triton/bin/nvdisasm": ""}
     contents = environment(tmp_path, {"triton": files, "user": {"user/triton/a.py": ""}})
     assert found(find_files.find_triton, contents) == [
         "triton/a.py", "triton/bin/nvdisasm", "triton/nvidia/lib/cupti/x.so",
@@ -164,6 +168,46 @@ def test_packages_that_compile_are_found_by_requirements_headers_and_imports(tmp
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("names", "python", "unused"),
+    [
+        ({}, {}, {"libnvblas": False, "libcufftw": False, "libnvperf_host": True}),
+        ({"liba": {"libnvblas"}}, {}, {"libcufftw": False, "libnvperf_host": True}),
+        ({"liba": {"libnvblas"}, "libnvblas": {"libcufftw"}}, {}, {"libnvperf_host": True}),
+        ({"libnvblas": {"libcufftw"}, "libcufftw": {"libnvblas"}}, {},
+         {"libnvblas": False, "libcufftw": False, "libnvperf_host": True}),
+        ({"libcufftw": {"libnvperf_host"}}, {"user/x.py": "load('libcufftw.so.11')"}, {"libnvblas": False}),
+        ({}, {"nvidia/x.py": "'libcufftw.so.11'"}, {"libnvblas": False, "libcufftw": False, "libnvperf_host": True}),
+        ({}, {"pathfinder/x.py": "'libnvblas.so'"}, {"libnvblas": False, "libcufftw": False, "libnvperf_host": True}),
+    ],
+    ids=["none", "linked", "of a used one", "of each other", "of Python", "of NVIDIA", "of the catalogue"],
+)  # fmt: skip
+def test_a_library_is_unused_if_only_unused_ones_name_it(
+    names: Mapping[str, set[str]],
+    python: Mapping[str, str],
+    unused: Mapping[str, bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners = {"user": "user", "nvidia": "nvidia-cublas", "pathfinder": "cuda-pathfinder"}
+    packages: dict[str, dict[str, str]] = {name: {} for name in owners.values()}
+    for path, text in python.items():
+        packages[owners[path.partition("/")[0]]][path] = text
+    for stem in ("libnvblas", "libcufftw", "libnvperf_host", "libcublas"):
+        packages["nvidia-cublas"][f"nvidia/lib/{stem}.so.12"] = "x"
+    packages["user"].update({"user/liba.so": "x", "user/libcufftw.so.1": "another's, of this name"})
+    contents = environment(tmp_path, packages)
+    stems = {stem: set(named) for stem, named in names.items()}
+
+    def read_names(_: Contents, path: str) -> set[str]:
+        return stems.get(Path(path).name.partition(".so")[0], set()) if "user/libcufftw" not in path else set()
+
+    monkeypatch.setattr(users, "_read_names", read_names)
+    found = users.find_unused_libraries(contents)
+    assert {Path(path).name.partition(".so")[0]: measures for path, measures in found.items()} == unused
+    assert all("/nvidia/lib/" in path for path in found)
+
+
 # ------------------------------------------------------------------------------------------------------------- steps
 
 
@@ -256,3 +300,37 @@ def test_a_smaller_conda_package_keeps_its_constraints_and_has_those_of_its_gpus
     written = repack._pack_conda(package, plan, "slim", gpus)
     assert written == tmp_path / "a-1-h0_0_slim.conda"
     assert json.loads(file.read_text()) == {**index, "build": "h0_0_slim", "constrains": constrains}
+
+
+def packed(members: Mapping[str, str | None]) -> bytes:
+    """Return a compressed tar archive of files, and of links (None) to ``a``."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for name, text in members.items():
+            member = tarfile.TarInfo(name)
+            member.mode = 0o755
+            if text is None:
+                member.type = tarfile.SYMTYPE
+                member.linkname = "a"
+            member.size = len(text or "")
+            archive.addfile(member, io.BytesIO((text or "").encode()))
+    return zstandard.compress(data.getvalue())
+
+
+def test_a_smaller_package_has_the_links_and_the_changed_files_of_the_former_one(tmp_path: Path) -> None:
+    write(tmp_path / "a", "small")
+    former = packed({"./a": "larger content", "b/link": None, "gone": "x", "gone-link": None, "../outside": "x"})
+    plan: Any = SimpleNamespace(
+        gone={"gone", "gone-link"}, contents=SimpleNamespace(root=tmp_path, every={"a": 1, "gone": 1})
+    )
+    made = io.BytesIO()
+    repack._copy_tar(io.BytesIO(former), made, plan)
+    plain = zstandard.ZstdDecompressor().decompressobj().decompress(made.getvalue())
+    with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
+        members = {member.name.removeprefix("./"): member for member in archive.getmembers()}
+        assert set(members) == {"a", "b/link"}
+        content = archive.extractfile(archive.getmembers()[0])
+        assert content is not None
+        assert content.read() == b"small"
+    assert (members["b/link"].linkname, members["b/link"].issym()) == ("a", True)
+    assert {member.mode for member in members.values()} == {0o755}

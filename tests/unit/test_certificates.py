@@ -169,7 +169,9 @@ def test_the_user_s_own_variables_of_programs_stay() -> None:
     assert {name: environ[name] for name in own} == own
 
 
-def test_a_named_bundle_that_is_no_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_bundle_that_is_no_file_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bundle = write(tmp_path / "bundle.pem", "")
     monkeypatch.setattr(certificates, "_BUNDLES", (str(tmp_path / "none.pem"), str(bundle)))
     paths = SimpleNamespace(openssl_cafile=str(tmp_path / "none.pem"))

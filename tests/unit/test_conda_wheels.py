@@ -202,7 +202,7 @@ def test_an_index_is_complete_before_readers_see_it(tmp_path: Path, monkeypatch:
 
 
 def test_what_an_index_says_of_wheels_is_html(tmp_path: Path) -> None:
-    wheel, path = scatter(tmp_path / "made", "1+pt26cpu", requires_python=">=3.9,<3.15 \"&\"")
+    wheel, path = scatter(tmp_path / "made", "1+pt26cpu", requires_python='>=3.9,<3.15 "&"')
     simple_index.publish(tmp_path, {wheel: path})
     page = (tmp_path / simple_index.SIMPLE / "torch-scatter" / "index.html").read_text()
     assert f'href="torch_scatter-1%2Bpt26cpu-py3-none-any.whl#sha256={wheel.sha256}"' in page
@@ -439,7 +439,9 @@ def test_auditwheel_takes_libraries_from_the_named_folders_only(
     monkeypatch.setattr(tools, "run", run)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/user/lib")
     folders = None if libraries is None else [Path(folder) for folder in libraries]
-    made = tools.auditwheel(tmp_path / "a.whl", tmp_path, libraries=folders, without=["libcuda*", "x"], date=7)
+    made = tools.auditwheel(
+        tmp_path / "a.whl", tmp_path, libraries=folders, without=["libcuda*", "x"], date=7
+    )
     assert made == tmp_path / "repaired" / "b.whl"
     command, environ = ran
     of_folders = ["--ldpaths", str(tmp_path / "nothing")] if folders is None else []
@@ -509,7 +511,9 @@ def test_libraries_have_upstream_s_names_and_find_each_other(
     assert changed == ([(tmp_path / path, arguments)] if arguments else [])
 
 
-def test_vendored_libraries_find_openmp_and_other_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vendored_libraries_find_openmp_and_other_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed: list[object] = []
     monkeypatch.setattr(tools, "patchelf", lambda *given: changed.append(given))
     write(tmp_path, **{"torch.libs__libmagma-01234567.so": ELF})
@@ -657,13 +661,19 @@ def test_the_printed_command_installs_wheels_of_the_newest_python_and_those_for_
 
 def test_the_result_tells_the_oldest_glibc_and_tests_that_failed(tmp_path: Path) -> None:
     tests = published.MissingTests(untested=("torch_scatter-1-0.conda",), failed=("pytorch-1-0.conda",))
-    names = {"a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl": True, "b-1-py3-none-any.whl": False}
+    names = {
+        "a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl": True,
+        "b-1-py3-none-any.whl": False,
+    }
     made = tuple(
         WheelResult(wheel=replace(indexed("1"), name=name), kept=kept, torch_pin="torch==1")
         for name, kept in names.items()
     )
     told: Any = result(WheelIndex(folder=tmp_path, made=made, missing_tests=tests), 1.0)
-    assert [(item["glibc"], item["made"]) for item in told.document["wheels"]] == [("2.17", False), ("", True)]
+    assert [(item["glibc"], item["made"]) for item in told.document["wheels"]] == [
+        ("2.17", False),
+        ("", True),
+    ]
     assert told.lines[1].split()[0] == "="
     assert told.lines[1].endswith("glibc 2.17")
     assert told.lines[-2:] == tests.lines
@@ -804,7 +814,9 @@ def test_a_wheel_of_pytorch_depends_on_libtorch_and_the_source_of_its_libraries(
     assert (inputs.libtorch, inputs.channels, inputs.root, inputs.programs) == ((), (), "", {"patchelf": "1"})
 
 
-def test_tests_of_libtorch_are_tests_of_pytorchs_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_of_libtorch_are_tests_of_pytorchs_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(published, "records", lambda _: ["libtorch-1.conda", "pytorch-1.conda"])
     extension = replace(BUILT, project="torch_scatter", path=Path("scatter.conda"))
     assert make_wheels._contained(tmp_path, [extension]) == ["scatter.conda"]

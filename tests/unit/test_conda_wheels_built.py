@@ -89,14 +89,18 @@ def test_an_extension_s_requirements_tell_the_torches_that_it_works_with(
     assert (package.torch, package.later) == (torch, later)
 
 
-def test_a_wheel_requires_the_extensions_and_the_triton_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_requires_the_extensions_and_the_triton_of_its_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     depends = ["triton ==3.2.0", "pytorch_sparse", "pyg-lib >=0.4", "numpy", "triton-other ==1", "triton >=2"]
     package = read(monkeypatch, "pytorch_cluster-1-cuda124_mkl_py312_h01_0.conda", depends)
     assert package is not None
     assert package.more == ("pyg_lib", "torch_sparse", "triton==3.2.0")
 
 
-@pytest.mark.parametrize("file", ["libtorch-2.6.0-cpu_mkl_h01_0.conda", "pytorch-2.6.0-h01_0.conda", "zlib-1-0.conda"])
+@pytest.mark.parametrize(
+    "file", ["libtorch-2.6.0-cpu_mkl_h01_0.conda", "pytorch-2.6.0-h01_0.conda", "zlib-1-0.conda"]
+)
 def test_other_packages_are_no_wheels(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch, file, ()) is None
 
@@ -142,7 +146,11 @@ def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("pythons", "names", "found"),
     [
-        ((), (), "torch 3.9, torch 3.10, torch 3.14, torch 3.14t, pyg_lib any, torch_scatter 3.9, torch_scatter 3.10"),
+        (
+            (),
+            (),
+            "torch 3.9, torch 3.10, torch 3.14, torch 3.14t, pyg_lib any, torch_scatter 3.9, torch_scatter 3.10",
+        ),
         (("3.10",), (), "torch 3.10, pyg_lib any, torch_scatter 3.10"),
         ((), ("pytorch_scatter",), "torch_scatter 3.9, torch_scatter 3.10"),
         ((), ("torch-scatter", "PYG.lib"), "pyg_lib any, torch_scatter 3.9, torch_scatter 3.10"),
@@ -160,7 +168,12 @@ def test_the_wheels_that_are_asked_for_are_found_pytorch_first(
     ("pythons", "names", "message", "choices"),
     [
         ((), ("torch", "numpy"), "linux_64_cpu has no numpy", "pyg-lib, torch, torch-scatter"),
-        (("3.14",), ("pytorch_scatter",), "linux_64_cpu has no torch-scatter for Python 3.14", "pyg-lib, torch"),
+        (
+            ("3.14",),
+            ("pytorch_scatter",),
+            "linux_64_cpu has no torch-scatter for Python 3.14",
+            "pyg-lib, torch",
+        ),
         (("3.11",), ("torch",), "linux_64_cpu has no torch for Python 3.11", "pyg-lib"),
     ],
 )

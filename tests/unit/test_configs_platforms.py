@@ -165,7 +165,9 @@ def test_only_the_machine_in_the_name_of_conda_forges_image_follows_the_platform
 
 def test_build_environments_of_a_cross_build_are_for_the_machine_that_compiles() -> None:
     cross = Platforms(build="linux-64", target="linux-aarch64")
-    kinds = {kind: cross.of(kind) for kind in ("build", "staging build", "host", "staging host", "run", "test")}
+    kinds = {
+        kind: cross.of(kind) for kind in ("build", "staging build", "host", "staging host", "run", "test")
+    }
     assert [kind for kind, platform in kinds.items() if platform == "linux-64"] == ["build", "staging build"]
     assert set(kinds.values()) == {"linux-64", "linux-aarch64"}
     assert cross.subdirs == ("linux-aarch64", "linux-64", "noarch")

@@ -97,7 +97,11 @@ def test_of_several_failed_steps_the_first_counts(is_ninja: bool) -> None:
     lines: list[str] = []
     for name in "ab":
         command = f"c++ -c {name}.cpp"
-        report = [f"FAILED: [code=1] {name}.o", command] if is_ninja else [f"ninja: job failed with status 1: {command}"]
+        report = (
+            [f"FAILED: [code=1] {name}.o", command]
+            if is_ninja
+            else [f"ninja: job failed with status 1: {command}"]
+        )
         lines += [f"[1/2] {name}.o", *report, f"{name}.cpp:1:2: error: expected"]
     step = find_failed_step(lines)
     assert (step.command, step.lines) == ("c++ -c a.cpp", ["a.cpp:1:2: error: expected"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -53,7 +52,9 @@ def test_files_belong_to_the_package_that_conda_names_and_byte_code_to_its_sourc
 
 
 def test_links_out_of_an_environment_are_told_from_those_inside(tmp_path: Path) -> None:
-    root = fill(tmp_path / "env", {"lib/a": "x", "lib/a.json": "", "conda-meta/a.json": conda("a", "b", "c", "d")})
+    root = fill(
+        tmp_path / "env", {"lib/a": "x", "lib/a.json": "", "conda-meta/a.json": conda("a", "b", "c", "d")}
+    )
     fill(tmp_path / "env2", {"a": "x"})
     for name, target in {"b": "lib/a", "c": "../env2/a", "d": "gone", "e": "../env2/a"}.items():
         (root / name).symlink_to(target)
@@ -114,7 +115,13 @@ def test_a_corrected_record_has_new_hashes_and_lacks_removed_files(ending: str, 
     new = write(tmp_path / "new", "content")
     digest = recorded(sha256(b"content").digest())
     name = "caf\udce9.py"  # no UTF-8
-    rows = ["a.py,sha256=old,1", "gone.py,sha256=old,1", "code.pyc,,", f"{name},sha256=old,1", '"b, c.py",sha256=x,2']
+    rows = [
+        "a.py,sha256=old,1",
+        "gone.py,sha256=old,1",
+        "code.pyc,,",
+        f"{name},sha256=old,1",
+        '"b, c.py",sha256=x,2',
+    ]
     record = tmp_path / "a-1.dist-info" / "RECORD"
     record.parent.mkdir()
     record.write_bytes("".join(f"{row}{ending}" for row in rows).encode(errors="surrogateescape"))
@@ -130,7 +137,8 @@ def test_a_corrected_record_has_new_hashes_and_lacks_removed_files(ending: str, 
 def test_a_corrected_list_of_conda_has_new_hashes_and_lacks_removed_files(path: str, tmp_path: Path) -> None:
     new = write(tmp_path / "new", "content")
     entries: list[dict[str, object]] = [
-        {"_path": name, "sha256": "old", "size_in_bytes": 1, "no_link": True} for name in ("a", "gone", "kept")
+        {"_path": name, "sha256": "old", "size_in_bytes": 1, "no_link": True}
+        for name in ("a", "gone", "kept")
     ]
     entries[0]["sha256_in_prefix"] = "of the installed file"
     document: dict[str, Any] = {"paths": entries}

@@ -116,7 +116,10 @@ def test_an_answer_other_than_the_asked_one_is_an_error(
     ("error", "passes"),
     [
         *((NetworkError("x", status=status), True) for status in (408, 425, 429, 500, 502, 503, 504)),
-        *((NetworkError("x", status=status), False) for status in (0, 200, 400, 401, 403, 404, 410, 416, 501)),
+        *(
+            (NetworkError("x", status=status), False)
+            for status in (0, 200, 400, 401, 403, 404, 410, 416, 501)
+        ),
         (httpx.ConnectError("Connection refused"), True),
         (httpx.ReadTimeout("x"), True),
         (httpx.RemoteProtocolError("peer closed connection"), True),

@@ -53,7 +53,8 @@ def test_settings_of_what_pip_shows_are_not_named_as_ignored() -> None:
 
 def test_a_later_place_overrides_and_a_warning_is_no_setting(tmp_path: Path) -> None:
     listed = (
-        "WARNING: old\nglobal.index-url='a'\nglobal.timeout='7'\nglobal.cert='c'\ninstall.index-url='b'\nfreeze.timeout='9'\n"
+        "WARNING: old\nglobal.index-url='a'\nglobal.timeout='7'\nglobal.cert='c'\n"
+        "install.index-url='b'\nfreeze.timeout='9'\n"
         "install.find-links='\\n/a\\n/b'\ninstall.user=damaged"
     )
     assert read(tmp_path, listed, {}).values == {
@@ -65,7 +66,7 @@ def test_a_later_place_overrides_and_a_warning_is_no_setting(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("variables", [{}, {"PIP_CONFIG_FILE": "/own.conf"}, {"PIP_CONFIG_FILE": os.devnull}])
 def test_pip_is_asked_for_the_file_that_the_user_names(variables: dict[str, str], tmp_path: Path) -> None:
-    pip = fake_pip(tmp_path, "echo \"${PIP_CONFIG_FILE-none} ${PIP_TARGET-none}\"")
+    pip = fake_pip(tmp_path, 'echo "${PIP_CONFIG_FILE-none} ${PIP_TARGET-none}"')
     shown = pip_settings.ask(pip, {**variables, "PIP_TARGET": "/t", "PATH": os.defpath}, "config", "list")
     assert shown.split() == [variables.get("PIP_CONFIG_FILE", "none"), "none"]
 

@@ -71,7 +71,13 @@ def test_an_assembler_goes_if_no_gpu_needs_it_and_the_other_is_there(
 
 def test_of_tritons_packages_the_metadata_and_other_modules_stay(tmp_path: Path) -> None:
     licence = "triton-1.dist-info/licenses/triton/LICENSE"
-    files = {licence: "", "triton/a.py": "", "triton/nvidia/lib/cupti/x.so": "", "other.py": "", "triton/bin/nvdisasm": ""}
+    files = {
+        licence: "",
+        "triton/a.py": "",
+        "triton/nvidia/lib/cupti/x.so": "",
+        "other.py": "",
+        "triton/bin/nvdisasm": "",
+    }
     contents = environment(tmp_path, {"triton": files, "user": {"user/triton/a.py": ""}})
     assert found(find_files.find_triton, contents) == [
         "triton/a.py", "triton/bin/nvdisasm", "triton/nvidia/lib/cupti/x.so",
@@ -82,7 +88,13 @@ def test_of_tritons_packages_the_metadata_and_other_modules_stay(tmp_path: Path)
 
 
 def test_tests_go_with_their_byte_code_and_other_modules_of_tests_stay(tmp_path: Path) -> None:
-    names = ["a/tests/test_x.py", "a/test/conftest.py", "a/tests/helper.py", "a/test_y.py", "a/tests/data/test_z.txt"]
+    names = [
+        "a/tests/test_x.py",
+        "a/test/conftest.py",
+        "a/tests/helper.py",
+        "a/test_y.py",
+        "a/tests/data/test_z.txt",
+    ]
     code = {f"{Path(name).parent}/__pycache__/{Path(name).stem}.cpython-312.pyc": "" for name in names[:4]}
     (step,) = (step for step in steps.STEPS if step.name == "tests")
     contents = environment(tmp_path, {"a": {**dict.fromkeys(names, ""), **code}})
@@ -147,7 +159,9 @@ def test_a_package_is_useless_without_a_module_that_it_imports_at_once(
 
 def test_packages_that_require_triton_are_useless_without_also_if_they_import_it_late(tmp_path: Path) -> None:
     late = {"late/x.py": "def f():\n    import triton\n"}
-    contents = environment(tmp_path, {"late": late, "torch": {"torch/x.py": ""}}, late="triton>=3", torch="triton")
+    contents = environment(
+        tmp_path, {"late": late, "torch": {"torch/x.py": ""}}, late="triton>=3", torch="triton"
+    )
     assert users.find_triton_users(contents) == {"late": True}
 
 
@@ -200,7 +214,9 @@ def test_a_library_is_unused_if_only_unused_ones_name_it(
     stems = {stem: set(named) for stem, named in names.items()}
 
     def read_names(_: Contents, path: str) -> set[str]:
-        return stems.get(Path(path).name.partition(".so")[0], set()) if "user/libcufftw" not in path else set()
+        return (
+            stems.get(Path(path).name.partition(".so")[0], set()) if "user/libcufftw" not in path else set()
+        )
 
     monkeypatch.setattr(users, "_read_names", read_names)
     found = users.find_unused_libraries(contents)
@@ -234,8 +250,12 @@ ABSENT = Feature(name="absent", words="x", of="b", is_vital=True)
 @pytest.mark.parametrize(
     ("change", "keep", "outcome"),
     [
-        ({}, (), "chosen"), ({}, ("step",), "kept"), ({}, ("common",), "kept"), ({}, ("absent",), "chosen"),
-        ({"costs": (VITAL,)}, (), "spared: vital"), ({"costs": (VITAL,)}, ("vital",), "kept"),
+        ({}, (), "chosen"),
+        ({}, ("step",), "kept"),
+        ({}, ("common",), "kept"),
+        ({}, ("absent",), "chosen"),
+        ({"costs": (VITAL,)}, (), "spared: vital"),
+        ({"costs": (VITAL,)}, ("vital",), "kept"),
         ({"costs": (VITAL,), "files": find_files.find_nothing}, (), "none"),
         ({"users": lambda _: {"b": True, "a": True, "c": False}}, (), "spared: a, b"),
         ({"users": lambda _: {"c": False}}, (), "chosen"),
@@ -243,7 +263,11 @@ ABSENT = Feature(name="absent", words="x", of="b", is_vital=True)
     ],
 )
 def test_a_step_is_left_out_for_the_user_or_for_packages_that_would_be_useless(
-    change: dict[str, Any], keep: tuple[str, ...], outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any],
+    keep: tuple[str, ...],
+    outcome: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     contents = environment(tmp_path, {"a": {"a/x.py": ""}, "needs": {"needs/x.py": ""}})
     given = {"files": find_files.by_path(".*a/x.py"), "costs": (COMMON, ABSENT), **change}
@@ -278,7 +302,9 @@ def test_a_smaller_wheel_is_newer_than_the_wheel_that_it_was_made_of(
     about.write_text(about.read_text() + ("Build: 3local\n" if former else ""))
     written = repack._pack_wheel(tmp_path / name, root, "slim")
     assert written == tmp_path / "x" / f"a-1.0-{number}-py3-none-any.whl"
-    assert [line for line in about.read_text().splitlines() if line.startswith("Build")] == [f"Build: {number}"]
+    assert [line for line in about.read_text().splitlines() if line.startswith("Build")] == [
+        f"Build: {number}"
+    ]
     assert wheel_file.why_broken(written) == ""
 
 
@@ -294,7 +320,9 @@ def test_a_smaller_conda_package_keeps_its_constraints_and_has_those_of_its_gpus
 ) -> None:
     index = {"name": "a", "version": "1", "build": "h0_0", "constrains": ["old <2"]}
     file = write(tmp_path / "root/info/index.json", json.dumps(index))
-    package = make_wheel(tmp_path, "a-1-h.whl", {"metadata.json": b"{}", "pkg-a.tar.zst": b"", "info-a.tar.zst": b""})
+    package = make_wheel(
+        tmp_path, "a-1-h.whl", {"metadata.json": b"{}", "pkg-a.tar.zst": b"", "info-a.tar.zst": b""}
+    )
     monkeypatch.setattr(repack, "_copy_tar", lambda *_: None)
     plan: Any = SimpleNamespace(contents=SimpleNamespace(root=tmp_path / "root"))
     written = repack._pack_conda(package, plan, "slim", gpus)
@@ -319,7 +347,9 @@ def packed(members: Mapping[str, str | None]) -> bytes:
 
 def test_a_smaller_package_has_the_links_and_the_changed_files_of_the_former_one(tmp_path: Path) -> None:
     write(tmp_path / "a", "small")
-    former = packed({"./a": "larger content", "b/link": None, "gone": "x", "gone-link": None, "../outside": "x"})
+    former = packed(
+        {"./a": "larger content", "b/link": None, "gone": "x", "gone-link": None, "../outside": "x"}
+    )
     plan: Any = SimpleNamespace(
         gone={"gone", "gone-link"}, contents=SimpleNamespace(root=tmp_path, every={"a": 1, "gone": 1})
     )

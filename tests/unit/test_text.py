@@ -28,7 +28,12 @@ def test_durations_have_the_unit_they_need(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "noun", "text"),
-    [(1, "wheel", "1 wheel"), (0, "wheel", "0 wheels"), (2, "process", "2 processes"), (1, "process", "1 process")],
+    [
+        (1, "wheel", "1 wheel"),
+        (0, "wheel", "0 wheels"),
+        (2, "process", "2 processes"),
+        (1, "process", "1 process"),
+    ],
 )
 def test_one_is_singular(count: int, noun: str, text: str) -> None:
     assert counted(count, noun) == text

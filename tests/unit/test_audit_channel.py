@@ -84,6 +84,31 @@ def test_the_newest_of_each_platform_is_found(
     assert not first.where.url
 
 
+@pytest.mark.parametrize(
+    ("packages", "newest"),
+    [
+        ([("1.9", 0), ("1.10", 0)], ("1.10", 0)),
+        ([("1.9", 5), ("1.10", 0)], ("1.10", 0)),
+        ([("1.10", 0), ("1.10", 2), ("1.10", 1)], ("1.10", 2)),
+        ([("2.0rc1", 3), ("1.10", 0)], ("1.10", 0)),
+        ([("2.0b2", 1), ("2.0rc1", 0)], ("2.0rc1", 0)),
+        ([("2.0rc1", 0)], ("2.0rc1", 0)),
+    ],
+)
+def test_the_newest_package_has_the_newest_version_then_build_and_is_a_release_if_there_is_one(
+    packages: list[tuple[str, int]], newest: tuple[str, int]
+) -> None:
+    records = [
+        SimpleNamespace(
+            version=Version(version), build_number=build, file_name=f"{version} {build}", sha256=b"\x0a"
+        )
+        for version, build in packages
+    ]
+    found = channel_source._best("x", cast(Any, records))
+    version, build = newest
+    assert (found.version, found.file, found.sha256) == (version, f"{version} {build}", "0a")
+
+
 def test_a_channel_that_is_not_there_is_told_without_its_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

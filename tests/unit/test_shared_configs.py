@@ -13,6 +13,7 @@ import pytest
 from small_files import write
 
 from groundwork.errors import IsolationError
+from megabuild.configs import sharing
 from megabuild.configs.config import available, load
 from megabuild.configs.sharing import find_sharing, group_by_toolchain, sort_for_sharing
 from megabuild.isolation.base import Host, Isolation
@@ -46,6 +47,21 @@ def test_configs_of_one_toolchain_are_neighbours_in_the_best_order(repository: P
     chosen = sort_for_sharing(repository, available(repository))
     assert tuple(name for name in chosen if name in CONDA_FORGE) == CONDA_FORGE
     assert sort_for_sharing(repository, ["unreadable", "linux_64_cpu"]) == ("linux_64_cpu", "unreadable")
+
+
+def test_of_one_toolchain_the_cpu_config_comes_first_and_then_cuda_by_its_version(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(repository, "linux_64_cpu")
+    made = {
+        f"{cuda}-{blas}": replace(config, name=f"{cuda}-{blas}", cuda_version=cuda, blas=blas)
+        for cuda in ("13.0", None, "9.2", "12.9")
+        for blas in ("generic", "mkl")
+    }
+    monkeypatch.setattr(sharing, "load", lambda _, name: made[name])
+    assert sort_for_sharing(repository, made) == tuple(
+        f"{cuda}-{blas}" for cuda in (None, "9.2", "12.9", "13.0") for blas in ("mkl", "generic")
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,14 @@ def test_editable_installations_and_named_folders_are_found_without_running_anyt
     site = make_site(tmp_path, "lib/python3.12/site-packages")
     for name in ("beside", "absolute", "src/pkg", "other/real", "nested/sub"):
         (tmp_path / name).mkdir(parents=True)
-    lines = ["# ../../../beside", "import os; os.mkdir('x')", "import\tsys", "", "  ../../../beside  ", "../../../gone"]
+    lines = [
+        "# ../../../beside",
+        "import os; os.mkdir('x')",
+        "import\tsys",
+        "",
+        "  ../../../beside  ",
+        "../../../gone",
+    ]
     write(site / "b.pth", "\n".join(lines))
     write(site / "a.pth", f"{tmp_path / 'absolute'}\n{site / '../../../beside'}\n")
     folders = {"pkg": "src/pkg", "alias": "other/real", "ns.sub": "nested/sub", "gone": "gone/gone"}

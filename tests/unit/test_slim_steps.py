@@ -345,7 +345,10 @@ def packed(members: Mapping[str, str | None]) -> bytes:
     return zstandard.compress(data.getvalue())
 
 
-def test_a_smaller_package_has_the_links_and_the_changed_files_of_the_former_one(tmp_path: Path) -> None:
+def test_a_smaller_package_has_the_links_and_the_changed_files_of_the_former_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repack, "_LEVEL", 1)
     write(tmp_path / "a", "small")
     former = packed(
         {"./a": "larger content", "b/link": None, "gone": "x", "gone-link": None, "../outside": "x"}

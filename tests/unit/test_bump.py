@@ -18,7 +18,7 @@ from click.testing import Result
 from small_files import write
 
 from command_line.run_command import Invocation
-from groundwork.network.client import Answer
+from groundwork.network.client import Answer, NetworkError
 from megabuild.configs.overrides import TARBALLS
 from pin_audit import bump_command, bump_hashes
 from pin_audit.audit_options import AuditOptions
@@ -513,10 +513,22 @@ def test_a_sha256_comes_from_the_page_that_publishes_the_archive(
     pages = {
         "https://api.github.com/repos/o/thing/releases/tags/v1.2": json.dumps({"assets": assets}).encode()
     }
-    monkeypatch.setattr(asked.services.client, "get", lambda url: Answer(url=url, body=pages[url]))
+
+    def get(url: str) -> Answer:
+        if "/silent/" in url:
+            raise NetworkError("no answer")
+        return Answer(url=url, body=pages[url])
+
+    monkeypatch.setattr(asked.services.client, "get", get)
     released = "https://github.com/o/thing/releases/download/v1.2"
     assert find_sha256([f"{released}/thing-1.2.tar.gz"], asked).sha256 == digest
     assert find_sha256([f"{released}/x.zip"], asked).sha256 == ""
+    for repository, reason in (("silent", "no answer"), ("unread", "does not list the release's files")):
+        unread = f"https://github.com/o/{repository}/releases/download/v1.2/thing-1.2.tar.gz"
+        assert find_sha256([unread, f"{released}/thing-1.2.tar.gz"], asked).sha256 == digest, (
+            "the next address"
+        )
+        assert reason in find_sha256([unread], asked).source
     with serving({"/simple/thing/": html({f"thing-1.2.tar.gz#sha256={other}": ""})}) as site:
         pip.text = f"global.index-url='{site.url}/simple/'\n"
         urls = ["https://index.example/packages/source/t/thing/thing-1.2.tar.gz"]

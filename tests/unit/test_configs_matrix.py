@@ -339,3 +339,17 @@ def test_generated_files_get_their_folder(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(matrix, "_texts", lambda _: {f"{CONFIG_FOLDER}/a.yaml": "x"})
     matrix.write(tmp_path)
     assert (tmp_path / CONFIG_FOLDER / "a.yaml").read_text() == "x"
+
+
+@pytest.mark.parametrize("mend", [True, False])
+@pytest.mark.parametrize("is_outdated", [True, False])
+def test_only_files_that_stay_outdated_are_an_error(
+    is_outdated: bool, mend: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = {"a.yaml": matrix.FileState.UNKNOWN, "b.yaml": matrix.FileState.CHANGED} if is_outdated else {}
+    monkeypatch.setattr(matrix, "write" if mend else "outdated", lambda _: states)
+    made = matrix.compared(tmp_path, mend=mend)
+    assert made.exit_code == (ConfigError.exit_code if is_outdated and not mend else 0)
+    verbs = ["deleted", "wrote"] if mend else ["unknown", "changed"]
+    assert [line.split()[0] for line in made.lines[:2]] == (verbs if is_outdated else [])
+    assert ("2 generated files outdated" in " ".join(made.lines)) == (is_outdated and not mend)

@@ -170,3 +170,38 @@ def test_a_config_of_an_impossible_size_is_not_read(feedstock: Path, monkeypatch
     monkeypatch.setattr(config_file, "_LARGEST", 100)
     with pytest.raises(ConfigError, match=r"linux_64_a\.yaml: cannot be read: "):
         config(feedstock, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("true", True),
+        ("false", False),
+        ("3", 3),
+        ("-3", -3),
+        ("3.10", "3.10"),
+        ("True", "True"),
+        ("1e3", "1e3"),
+        ("", ""),
+    ],
+)
+def test_only_booleans_and_whole_numbers_are_no_text_to_the_engine(text: str, value: object) -> None:
+    found = config_file.scalar(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_instructions_of_conda_build_are_no_variants(feedstock: Path) -> None:
+    text = "a: ['1']\nextend_keys: [a]\nignore_version: [numpy]\nignore_build_only_deps: [python]\n"
+    made = config(feedstock, f"{text}target_platform: [linux-64]\n")
+    assert set(made.variant) == {"a", "target_platform"}
+
+
+@pytest.mark.parametrize("text", ["a: [", "b: ['1', '2']\nc: ['2']\nzip_keys:\n- [b, c]\n"])
+@pytest.mark.parametrize("is_generated", [True, False])
+def test_a_generated_file_that_is_broken_is_generated_again(
+    is_generated: bool, text: str, feedstock: Path
+) -> None:
+    with pytest.raises(ConfigError) as broken:
+        config(feedstock, config_file.stamped(text) if is_generated else text)
+    assert (broken.value.remedy == config_file.REGENERATE) == is_generated
+    assert is_generated or broken.value.remedy.startswith("correct the file")

@@ -13,7 +13,7 @@ from groundwork.errors import ConfigError, UsageError
 from megabuild.configs import matrix
 from megabuild.configs.arch_lists import find_misplaced
 from megabuild.configs.config import CONFIG_FOLDER, MATRIX_FILE, available, load, of_provider
-from megabuild.configs.config_file import stamped
+from megabuild.configs.config_file import Content, stamped
 from megabuild.configs.provider_name import ProviderName
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,6 +177,28 @@ def test_a_new_provider_needs_every_key_that_all_others_have(copy: Path) -> None
     with pytest.raises(ConfigError, match=f"{expected} provider local"):
         matrix.write(copy)
     assert "linux_64_cpu_local" not in available(copy)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("providers", [2, 3])
+def test_a_provider_needs_a_key_that_at_least_two_others_have(
+    providers: int, number: int, tmp_path: Path
+) -> None:
+    keys = dict.fromkeys(("a", "b")[:number], ("1",))
+    lacking, *others = [*ProviderName][:providers]
+    served = {other: content(**keys, common=("1",)) for other in others}
+    served[lacking] = content(**dict.fromkeys(keys, ()), common=("1",), own=("1",))
+    if providers == 2:
+        matrix._check_keys(tmp_path, "linux-64", served)
+        return
+    with pytest.raises(
+        ConfigError, match=f"no value of {', '.join(keys)} for linux-64 and provider {lacking.value}$"
+    ):
+        matrix._check_keys(tmp_path, "linux-64", served)
+
+
+def content(**variant: tuple[str, ...]) -> Content:
+    return Content(variant=variant, zip_keys=(), unquoted=frozenset(), generated=False)
 
 
 @pytest.mark.parametrize(

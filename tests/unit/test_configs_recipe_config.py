@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rattler_build import JinjaConfig, PlatformConfig, VariantConfig
@@ -14,6 +15,7 @@ from groundwork.errors import ConfigError
 from megabuild.configs import matrix
 from megabuild.configs.config import MATRIX_FILE, load
 from megabuild.configs.config_file import stamped
+from megabuild.configs.provider_name import ProviderName
 
 OWN = "recipe/conda_build_config.yaml"
 CONFIGS = {
@@ -71,6 +73,55 @@ def test_a_value_for_some_platforms_only_says_so(tmp_path: Path, repository: Pat
     matrix.write(tmp_path)
     found = {platform: list(own(tmp_path, platform)["torch_python_base"]) for platform in CONFIGS}
     assert found == {key: ["3.12"] for key in CONFIGS} | {"linux-64": ["3.13"]}
+
+
+#: Own keys of a recipe, by platform.
+OWN_KEYS = {
+    "linux-64": {
+        "torch_linux": ["a"],
+        "torch_version": ["3.10", "4"],
+        "torch_most": ["other"],
+        "pyg_flag": ["true"],
+    },
+    "linux-aarch64": {
+        "torch_linux": ["a"],
+        "torch_version": ["4"],
+        "torch_most": ["most"],
+        "pyg_flag": ["null"],
+    },
+    "osx-64": {"torch_version": ["1.20"], "torch_most": ["most"], "pyg_flag": ["~"], "torch_mac": ["-1"]},
+    "osx-arm64": {"torch_version": ["1.20"], "torch_most": ["most"], "pyg_flag": [""]},
+}
+
+
+def test_each_platform_reads_its_own_keys_and_values_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: Path, platform: str, provider: ProviderName) -> SimpleNamespace:
+        pins = {"numpy": ["2"], "cuda_compiler_version": ["None"], "torch_cuda_arch_list": ["None"]}
+        return SimpleNamespace(variant={**pins, **OWN_KEYS[platform], "provider": [provider.value]})
+
+    monkeypatch.setattr(matrix, "_read", read)
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / OWN).write_text(matrix._recipe_text(tmp_path))
+    for platform, keys in OWN_KEYS.items():
+        found = own(tmp_path, platform)
+        assert {key: list(found[key]) for key in set(found.keys())} == {**keys, "provider": ["conda-forge"]}
+
+
+def test_the_recipe_has_a_list_of_architectures_for_each_cuda_and_kind_of_machine() -> None:
+    values = {
+        "cuda_compiler_version": ["None", "12.9", "12.9", "13.0"],
+        "arm_variant_type": ["sbsa", "sbsa", "tegra", "sbsa"],
+        "torch_cuda_arch_list": ["None", "9.0", "8.7", "10.0"],
+    }  # fmt: skip
+    lists = {"cuda129": ["9.0"], "tegra": ["8.7"], "cuda130": ["10.0"]}
+    assert matrix._own_keys(values) == {
+        f"torch_cuda_arch_list_{name}": archs for name, archs in lists.items()
+    }
+    del values["arm_variant_type"]
+    values["torch_cuda_arch_list"][2] = "9.0"
+    assert matrix._own_keys(values).keys() == {"torch_cuda_arch_list_cuda129", "torch_cuda_arch_list_cuda130"}
 
 
 def test_somebody_s_own_file_beside_the_recipe_is_kept(tmp_path: Path, repository: Path) -> None:

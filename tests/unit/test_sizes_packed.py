@@ -22,7 +22,7 @@ from command_line.run_command import Invocation
 from gpu_tools.sizes.measure import measure
 from gpu_tools.sizes.tree import ContentPart, Kind
 from gpu_tools.unpacked_package import unpack_package
-from groundwork.errors import IntegrityError, OutOfSpaceError
+from groundwork.errors import IntegrityError, OutOfSpaceError, UsageError
 
 NAME = "torch-2.0-cp312-cp312-linux_x86_64.whl"
 LIBRARY = elf([(".text", b"t" * 3000), (".nv_fatbin", GPU_CODE)])
@@ -186,3 +186,20 @@ def test_a_wheel_without_metadata_has_only_files(tmp_path: Path, invocation: Inv
     refused = call(invocation, "verify", str(path))
     assert refused.exit_code == 6
     assert refused.stderr.startswith(f"error: {NAME}: 0 dist-info folders, not one\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a-1-py3-none-any.whl", "not an environment, wheel or conda package"),
+        ("a-1-0.conda", "not an environment, wheel or conda package"),
+        ("a.zip", "not an environment, wheel or conda package"),
+        ("gone.whl", "not found"),
+        ("gone", "not an environment, wheel or conda package"),
+    ],
+)
+def test_what_is_no_package_is_told_before_it_is_read(name: str, told: str, tmp_path: Path) -> None:
+    if "gone" not in name:
+        (tmp_path / name).mkdir()
+    with pytest.raises(UsageError, match=rf"^{tmp_path / name}: {told}$"), unpack_package(tmp_path / name):
+        pass

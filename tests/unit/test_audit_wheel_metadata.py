@@ -126,6 +126,13 @@ def test_what_was_read_once_is_there_offline_with_its_date(pip: SimpleNamespace,
     assert "--offline" in read(request(services(tmp_path / "empty", offline=True))).trouble
 
 
+def test_a_page_is_cached_by_its_address_without_what_gives_access() -> None:
+    addresses = ("https://a/simple/torch/", "https://b/simple/torch/", "https://a/other/torch/")
+    keys = [wheel_metadata.page_key(address) for address in addresses]
+    assert len({key.digest for key in keys}) == 3
+    assert wheel_metadata.page_key("https://me:s3cret@a/simple/torch/") == keys[0]
+
+
 def test_a_requirement_that_cannot_be_understood_is_a_fact_with_trouble(
     pip: SimpleNamespace, tmp_path: Path
 ) -> None:

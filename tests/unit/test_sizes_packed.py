@@ -203,3 +203,8 @@ def test_what_is_no_package_is_told_before_it_is_read(name: str, told: str, tmp_
         (tmp_path / name).mkdir()
     with pytest.raises(UsageError, match=rf"^{tmp_path / name}: {told}$"), unpack_package(tmp_path / name):
         pass
+
+
+def test_a_folder_of_a_wheel_that_is_named_like_conda_s_information_counts(tmp_path: Path) -> None:
+    sizes = measure(make_wheel(tmp_path, "a-1-py3-none-any.whl", {"info/x.py": b"x" * 50, "a.py": b""}))
+    assert any("info/x.py" in package.files for package in sizes.packages)

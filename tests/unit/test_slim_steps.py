@@ -18,7 +18,7 @@ from wheel_files import make_wheel
 
 from gpu_tools.contents import Contents, scan
 from gpu_tools.slim import find_files, repack, steps, users
-from gpu_tools.slim.features import Feature
+from gpu_tools.slim.features import Feature, is_nvidia
 from gpu_tools.slim.find_files import Survey
 from gpu_tools.slim.library import Shrinking
 from gpu_tools.slim.steps import SlimRequest, SlimStep, select_steps
@@ -222,6 +222,19 @@ def test_a_library_is_unused_if_only_unused_ones_name_it(
     found = users.find_unused_libraries(contents)
     assert {Path(path).name.partition(".so")[0]: measures for path, measures in found.items()} == unused
     assert all("/nvidia/lib/" in path for path in found)
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_nvidias"),
+    [
+        *((name, True) for name in ("nvidia-cublas-cu12", "nvidia-nccl-cu13", "cuda-nvcc", "libcublas", "cudnn", "nccl",
+                                    "libnvjitlink", "libnpp-dev", "cutensor-cu12", "cuda-cudart")),
+        *((name, False) for name in ("nvidia-ml-py", "nvidia-modelopt", "nvidia-dali-cuda120", "cuda-python",
+                                     "cuda-bindings", "cuda-core", "cuda-pathfinder", "torch", "libcurl", "cupy")),
+    ],
+)  # fmt: skip
+def test_packages_with_nvidia_s_libraries_are_known_by_their_names(owner: str, is_nvidias: bool) -> None:
+    assert is_nvidia(owner) == is_nvidias
 
 
 # ------------------------------------------------------------------------------------------------------------- steps

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import certifi
 import pytest
 from small_files import write
 
@@ -144,6 +145,14 @@ def test_the_certificates_that_pip_is_given_are_trusted_alone(server: str, compa
     assert Client(trusted=company / "ca.pem").get(address).body.decode() == _INDEX
     with pytest.raises(NetworkError, match="certificate verif"):
         Client(trusted=company / "server.pem").get(address)
+
+
+def test_certifi_s_certificates_are_trusted_next_to_the_system_s(
+    server: str, company: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have no certificates of its own."""
+    monkeypatch.setattr(certifi, "where", lambda: str(company / "ca.pem"))
+    assert Client().get(f"{server}/simple/demo/index.html").body.decode() == _INDEX
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])

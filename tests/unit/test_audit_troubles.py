@@ -25,8 +25,9 @@ from pin_audit import audit_report, bump_hashes, command, git_command, snapshots
 from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import BEGIN, END
 from pin_audit.bump_hashes import Digest, find_sha256
-from pin_audit.facts import RecipeCommit, SourceOutcome
+from pin_audit.facts import RecipeCommit, SourceOutcome, Where
 from pin_audit.git_command import run_git
+from pin_audit.recipe_lines import Line
 from pin_audit.repositories import Repositories, Repository
 from pin_audit.request import AuditRequest
 from pin_audit.run_sources import gather
@@ -399,3 +400,65 @@ def test_a_requirement_of_several_configs_and_sections_is_one_fact(
     (fact,) = cast(Any, recipe_pins.read(cast(Any, request)).facts)
     assert (fact.name, fact.value, fact.holds.configs, fact.rendered) == ("zlib", "1.*", ("a", "b"), rendered)
     assert fact.sections == ("host", "run")
+
+
+@pytest.mark.parametrize(
+    ("sources", "configs"),
+    [
+        ({"a": ["x"], "b": ["x"], "skipping": [], "none": []}, {"x": ()}),
+        ({"a": ["x"], "b": [], "skipping": ["x"], "none": []}, {"x": ("a",)}),
+        ({"a": ["x"], "b": ["y"], "skipping": [], "none": []}, {"x": ("a",), "y": ("b",)}),
+    ],
+)
+def test_a_commit_holds_for_the_configs_that_build_its_recipe(
+    sources: dict[str, list[str]],
+    configs: dict[str, tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def render_recipe(config: Any, *_: object, **__: object) -> list[SimpleNamespace]:
+        if config.name == "none":
+            return []
+        git = [(f"https://me:s3cret@h/{name}.git", "refs/tags/v1") for name in sources[config.name]]
+        return [SimpleNamespace(skipped=config.name == "skipping", git=git)]
+
+    monkeypatch.setattr(recipe_pins, "render", render_recipe)
+    monkeypatch.setattr(recipe_pins, "git_lines", lambda *_: ["line"])
+    monkeypatch.setattr(recipe_pins, "place", lambda *_: Where())
+    built = [
+        SimpleNamespace(name=name, build_platform="linux-64", variant={"torch_version": (f"2.{name}",)})
+        for name in sources
+    ]
+    asked = SimpleNamespace(
+        configs=built, root=tmp_path, target=SimpleNamespace(package="pytorch", version="3.0")
+    )
+    found = recipe_pins._commits_of("pytorch", tmp_path, cast(Any, asked))
+    assert {fact.name: fact.holds.configs for fact in found} == configs
+    first = {name: (of or ("a",))[0] for name, of in configs.items()}
+    assert {fact.name: fact.version for fact in found} == {name: f"2.{of}" for name, of in first.items()}
+    assert {fact.address for fact in found} == {f"https://h/{name}.git" for name in configs}
+
+
+def test_a_list_of_architectures_is_shown_at_the_first_line_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [("other", "9.0"), ("torch_cuda_arch_list", "8.0"), ("torch_cuda_arch_list", "9.0")] * 2
+    matrix = [Line("m", number, "", key, value) for number, (key, value) in enumerate(lines, 1)]
+    monkeypatch.setattr(recipe_pins, "read_lines", lambda *_: matrix)
+    configs = [
+        SimpleNamespace(name=f"{cuda}-{platform}", platform=platform, cuda_version=cuda,
+                        variant={"torch_cuda_arch_list": (archs,)})
+        for platform, cuda, archs in (
+            ("linux-64", "12.9", "9.0"), ("linux-aarch64", "12.9", "8.0"), ("linux-64", "13.0", "9.0"),
+            ("osx-64", None, ""),
+        )
+    ]  # fmt: skip
+    asked = SimpleNamespace(
+        foreign=False, root=tmp_path, configs=configs, target=SimpleNamespace(package="pytorch")
+    )
+    facts = cast(Any, recipe_pins.read_archs(cast(Any, asked)).facts)
+    assert [(fact.name, fact.where.line, fact.holds.platforms, fact.holds.configs) for fact in facts] == [
+        ("CUDA 12.9", 2, ("linux-aarch64",), ("12.9-linux-aarch64",)),
+        ("CUDA 12.9", 3, ("linux-64",), ("12.9-linux-64",)),
+        ("CUDA 13.0", 3, (), ("13.0-linux-64",)),
+    ]

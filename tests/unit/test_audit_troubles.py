@@ -25,10 +25,10 @@ from pin_audit import audit_report, bump_hashes, command, git_command, snapshots
 from pin_audit.audit_options import AuditOptions
 from pin_audit.audit_report import BEGIN, END
 from pin_audit.bump_hashes import Digest, find_sha256
-from pin_audit.facts import RecipeCommit, SourceOutcome, Where
+from pin_audit.facts import RecipeCommit, SourceOutcome, Submodule, Where
 from pin_audit.git_command import run_git
 from pin_audit.recipe_lines import Line
-from pin_audit.repositories import Repositories, Repository
+from pin_audit.repositories import Repositories, Repository, TreeEntry
 from pin_audit.request import AuditRequest
 from pin_audit.run_sources import gather
 from pin_audit.services import Services
@@ -462,3 +462,53 @@ def test_a_list_of_architectures_is_shown_at_the_first_line_that_has_it(
         ("CUDA 12.9", 3, ("linux-64",), ("12.9-linux-64",)),
         ("CUDA 13.0", 3, (), ("13.0-linux-64",)),
     ]
+
+
+@pytest.mark.parametrize("chain", [(), ("parent",)], ids=["top", "nested"])
+def test_only_the_top_repository_s_submodules_without_an_entry_are_known(chain: tuple[str, ...]) -> None:
+    tree = {
+        ".gitmodules": TreeEntry(mode="100644", hash="m"),
+        "declared": TreeEntry(mode="160000", hash="d"),
+        "undeclared": TreeEntry(mode="160000", hash="u"),
+        "file": TreeEntry(mode="100644", hash="f"),
+    }
+    modules = b'[submodule "declared"]\n\tpath = declared\n\turl = ../d\n'
+
+    def listing(_: str, *names: str) -> dict[str, TreeEntry]:
+        return {path: entry for path, entry in tree.items() if not names or path in names}
+
+    repository = SimpleNamespace(listing=listing, contents=lambda hashes: {"m": modules})
+    parent = submodules._parent(chain, cast(Any, repository), "c")
+    assert parent.gitlinks == ({"declared": "d"} if chain else {"declared": "d", "undeclared": "u"})
+    assert (parent.declared["declared"].url, parent.trouble) == ("../d", "")
+
+
+@pytest.mark.parametrize(
+    ("most", "deepest", "is_told"),
+    [(500, 8, False), (3, 8, True), (5, 8, False), (500, 2, True), (500, 3, False)],
+)
+def test_submodules_that_were_left_out_are_told(
+    most: int, deepest: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one repository with two submodules, of which the second has one, which has another one."""
+    below = {(): ("a", "b"), ("b",): ("c",), ("b", "c"): ("d",)}
+    repository: Any = SimpleNamespace(commit="0")
+
+    def parent(chain: tuple[str, ...]) -> submodules.ParentRepository:
+        links = dict.fromkeys(below.get(chain, ()), "1")
+        return submodules.ParentRepository(chain=chain, repository=repository, commit="0", gitlinks=links)
+
+    def look_up(link: submodules.Link, **_: object) -> submodules.FoundSubmodule:
+        fact = Submodule(name="/".join(link.chain), value="v1")
+        return submodules.FoundSubmodule(chain=link.chain, fact=fact, repository=parent(link.chain))
+
+    monkeypatch.setattr(submodules, "_parent", lambda chain, *_: parent(chain))
+    monkeypatch.setattr(submodules, "_look_up", look_up)
+    monkeypatch.setattr(submodules, "_MOST", most)
+    monkeypatch.setattr(submodules, "_DEEPEST", deepest)
+    asked: Any = SimpleNamespace(repository=lambda: repository, repositories=None)
+    outcome = submodules.read(asked)
+    names = ["a", "b", "b/c", "b/c/d"]
+    assert [fact.name for fact in outcome.facts] == names[: min(most, deepest + 1)]
+    told = f"only the first {most} submodules and {deepest} levels were read"
+    assert outcome.trouble == (told if is_told else "")

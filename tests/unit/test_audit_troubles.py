@@ -512,3 +512,27 @@ def test_submodules_that_were_left_out_are_told(
     assert [fact.name for fact in outcome.facts] == names[: min(most, deepest + 1)]
     told = f"only the first {most} submodules and {deepest} levels were read"
     assert outcome.trouble == (told if is_told else "")
+
+
+@pytest.mark.parametrize("url", ["../d.git", "https://me:s3cret@h/o/d.git"], ids=["relative", "absolute"])
+def test_a_submodule_is_asked_with_the_login_of_its_address_and_shown_without(url: str) -> None:
+    opened: list[tuple[str, str]] = []
+
+    def open_repository(address: str, *, parent: str) -> Any:
+        opened.append((address, parent))
+        raise AuditError("no answer")
+
+    given = "https://me:s3cret@h/o/top.git"
+    top: Any = SimpleNamespace(given=given, url=lambda *_: "https://h/o/top", fetched="")
+    parent = submodules.ParentRepository(
+        chain=(),
+        repository=top,
+        commit="0",
+        gitlinks={"d": "1"},
+        declared={"d": submodules.DeclaredModule(url=url)},
+    )
+    repositories: Any = SimpleNamespace(open=open_repository, services=SimpleNamespace(report=lambda _: None))
+    found = submodules._look_up(submodules.Link(parent=parent, path="d"), repositories)
+    assert opened == [(url, given)]
+    assert (found.fact.address, found.fact.trouble) == ("https://h/o/d.git", "no answer")
+    assert "s3cret" not in repr(found.fact)

@@ -536,3 +536,12 @@ def test_a_submodule_is_asked_with_the_login_of_its_address_and_shown_without(ur
     assert opened == [(url, given)]
     assert (found.fact.address, found.fact.trouble) == ("https://h/o/d.git", "no answer")
     assert "s3cret" not in repr(found.fact)
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_scatter", "pytorch-scatter", "torch_scatter", "torch-scatter", "scatter"]
+)
+def test_a_package_is_found_by_its_name_on_conda_or_pypi_and_by_its_short_one(name: str) -> None:
+    assert targets.find(name).name == "pytorch_scatter"
+    with pytest.raises(UsageError, match=r"^scater: unknown package$"):
+        targets.find("scater")

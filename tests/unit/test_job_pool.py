@@ -107,6 +107,14 @@ def test_builds_that_have_left_leave_no_pipe_open(tmp_path: Path) -> None:
     assert psutil.Process().num_fds() == before
 
 
+def test_a_build_that_has_left_may_join_again(pool: JobPool) -> None:
+    for _ in range(2):
+        member = pool.join("one", is_fixed=False)
+        assert take_all(member) == 1
+        pool.leave("one")
+        assert not member.pipe.exists()
+
+
 def test_jobs_of_a_build_that_has_left_go_to_the_others(pool: JobPool) -> None:
     one = pool.join("one", is_fixed=False)
     pool.join("other", is_fixed=False)

@@ -12,14 +12,30 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from small_files import program
+from small_files import program, write
+
+
+class BuildExtension:
+    """In place of PyTorch's: notes what it would compile, with which flags."""
+
+    def __init__(self, **options: object) -> None:
+        self.options = options
+        self.flags: list[str] = []
+        self.seen: list[dict[str, object]] = []
+
+    def _add_compile_flag(self, extension: object, flag: str) -> None:
+        self.flags.append(flag)
+
+    def build_extensions(self) -> None:
+        status = os.environ["NINJA_STATUS"]
+        self.seen += [{**vars(self), **vars(module), "status": status} for module in vars(self)["extensions"]]
 
 
 @pytest.fixture
 def build_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module, with an empty PyTorch: the real one is in no environment of these tests."""
     utils, cpp_extension = ModuleType("torch.utils"), ModuleType("torch.utils.cpp_extension")
-    cpp_extension.BuildExtension = object  # type: ignore[attr-defined]
+    cpp_extension.BuildExtension = BuildExtension  # type: ignore[attr-defined]
     cpp_extension.__file__ = str(tmp_path / "torch" / "utils" / "cpp_extension.py")
     utils.cpp_extension = cpp_extension  # type: ignore[attr-defined]
     for module in (ModuleType("torch"), utils, cpp_extension):
@@ -51,6 +67,91 @@ def test_header_folders_are_named_alike_for_every_python_and_work_folder(
     assert named[0] == named[1]
 
 
+@pytest.mark.parametrize("crossing", [True, False])
+def test_headers_of_torch_are_searched_in_the_environment_before_the_package(
+    crossing: bool, build_wheel: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package that runs on the building machine is for its processor alone."""
+    monkeypatch.setenv("BUILD_ENV_LINK", "/env")
+    monkeypatch.delenv("CONDA_BUILD_CROSS_COMPILATION", raising=False)
+    if crossing:
+        monkeypatch.setenv("CONDA_BUILD_CROSS_COMPILATION", "1")
+    include = f"{tmp_path}/torch/include"
+    given = [include, f"{include}/torch/csrc/api/include", f"{include}s", include]
+    of_environment = ["/env/include", "/env/include/torch/csrc/api/include"]
+    neutral = build_wheel._neutral_includes(given)
+    if crossing:
+        assert neutral == [*of_environment, f"{include}s"]
+    else:
+        assert neutral == [of_environment[0], include, of_environment[1], given[1], f"{include}s"]
+    monkeypatch.delenv("BUILD_ENV_LINK")
+    assert build_wheel._neutral_includes(given) == given
+
+
+@pytest.mark.parametrize(("prefix", "own"), [("/p", ["/p/lib"]), ("", [])])
+def test_libraries_are_searched_in_the_prefix_before_the_package(
+    prefix: str, own: list[str], build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFIX", prefix)
+    assert build_wheel._neutral_libraries(["/site/torch/lib"]) == [*own, "/site/torch/lib"]
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_each_module_has_a_folder_of_its_own_and_no_macro_for_python(
+    platform: str, build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch writes the same build.ninja for each; the object cache compares what Python.h adds."""
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv("NINJA_STATUS", "")
+    monkeypatch.setenv("PREFIX", "/p")
+    monkeypatch.delenv("BUILD_ENV_LINK", raising=False)
+    macros = [("WITH_PYTHON", None), ("WITH_CUDA", None)]
+    modules = [
+        SimpleNamespace(name=f"a.{name}", define_macros=list(macros), include_dirs=[], library_dirs=["/l"])
+        for name in ("one", "two")
+    ]
+    builder = build_wheel.ModulesAtOnce(use_ninja=False)
+    assert builder.options == {"use_ninja": True}
+    builder.compiler = SimpleNamespace(include_dirs=[])
+    builder._objects = 7
+    for module in modules:
+        builder._build_one(module)
+        for flag in ("-DTORCH_API_INCLUDE_EXTENSION_H", "-DWITH_HIP"):
+            builder._add_compile_flag(module, flag)
+    assert [seen["name"] for seen in builder.seen] == ["a.one", "a.two"]
+    assert [seen["build_temp"] for seen in builder.seen] == ["build/temp/one", "build/temp/two"]
+    assert [seen["status"] for seen in builder.seen] == [
+        f"[%f/%t %es {name} of 7] " for name in ("one", "two")
+    ]
+    assert {str(seen["library_dirs"]) for seen in builder.seen} == {"['/p/lib', '/l']"}
+    on_linux = platform == "linux"
+    assert builder.seen[0]["define_macros"] == (macros[1:] if on_linux else macros)
+    assert ("-DTORCH_API_INCLUDE_EXTENSION_H" in builder.flags) != on_linux
+    assert "-DWITH_HIP" in builder.flags
+
+
+def test_the_largest_module_is_compiled_first(
+    build_wheel: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    modules = []
+    for name, sizes in {"small": [1, 2], "large": [9, 1, 1], "middle": [8]}.items():
+        sources = [str(write(tmp_path / f"{name}-{n}", "x" * size)) for n, size in enumerate(sizes)]
+        modules.append(SimpleNamespace(name=f"a.{name}", sources=sources))
+    order: list[str] = []
+    monkeypatch.setattr(build_wheel, "_constant_flags", lambda _: None)
+    monkeypatch.setattr(build_wheel, "_jobserver", nullcontext)
+    monkeypatch.setattr(build_wheel, "run_all", lambda tasks, _: order.extend(name for name, _ in tasks))
+    builder = build_wheel.ModulesAtOnce()
+    builder.compiler = None
+    builder.extensions = modules
+    builder.build_extensions()
+    assert order == ["a.large", "a.middle", "a.small"]
+    assert capsys.readouterr().out == "[0/3 0.0s large of 6] large middle small\n"
+
+
 @pytest.mark.parametrize("failed", [[], ["a.one"], ["a.one", "a.two"]])
 def test_a_module_that_does_not_compile_fails_the_wheel(
     failed: list[str], build_wheel: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -61,9 +162,8 @@ def test_a_module_that_does_not_compile_fails_the_wheel(
     monkeypatch.setattr(build_wheel, "_weight", lambda _: 0)
     monkeypatch.setattr(build_wheel, "_jobserver", nullcontext)
     monkeypatch.setattr(build_wheel, "run_all", lambda *_: failed)
-    (build,) = [value for value in vars(build_wheel).values() if hasattr(value, "build_extensions")]
     with pytest.raises(RuntimeError, match=f": {', '.join(failed)}$") if failed else nullcontext():
-        build.build_extensions(builder)
+        build_wheel.ModulesAtOnce.build_extensions(builder)
 
 
 def test_the_jobserver_has_the_jobs_that_the_user_allows_and_ninja_follows_it(

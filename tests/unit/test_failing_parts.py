@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import queue
+import runpy
 import shutil
 import subprocess
 import sys
@@ -93,23 +94,38 @@ from pyg_extensions.table import ExtensionRelease, find
 from tree_inputs.owners import Owners
 
 RECIPE = Path(__file__).parents[2] / "recipe"
-TORCH = """
-def device(name): return name
-def manual_seed(seed): pass
-"""
 
 
 @pytest.mark.parametrize(
-    ("end", "code"),
-    [("pass", 0), ("assert False", 1), ("raise SystemExit(0)", 1), ("raise SystemExit", 1), ("1 / 0", 1)],
+    ("test", "code", "said"),
+    [
+        ("def test_b(device): assert device == 'cuda'", 0, "3 of 3 passed on cuda\n"),
+        ("def test_b(device): assert False", 1, "FAILED test_b: AssertionError: \n"),
+        ("def test_b(device): raise SystemExit(0)", 1, "FAILED test_b: SystemExit: 0\n"),
+        ("def test_b(device): raise SystemExit", 1, "2 of 3 passed on cuda\n"),
+        ("def test_b(device): 1 / 0", 1, "passed test_c ("),
+        # an exit code of 256 would be 0
+        ("for n in range(256): globals()[f'test_{n}'] = lambda device: 1 / 0", 100, "2 of 258 passed"),
+        ("del test_a, test_c", "error: {file}: no tests in this file", ""),
+    ],
 )
-def test_a_failed_test_of_operators_fails_the_package(end: str, code: int, tmp_path: Path) -> None:
-    write(tmp_path / "torch.py", TORCH)
-    tests = f"def test_a(device): pass\ndef test_b(device): {end}\ndef test_c(device): pass\n"
-    write(tmp_path / "operators.py", tests)
-    command = [sys.executable, str(RECIPE / "pyg/common/run_operators.py"), str(tmp_path / "operators.py")]
-    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=False)
-    assert done.returncode == code, done.stderr
+def test_a_failed_test_of_operators_fails_the_package(
+    test: str,
+    code: int | str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", cast(Any, SimpleNamespace(device=str, manual_seed=id)))
+    passing = "def test_a(device): pass\ndef test_c(device): pass\n"
+    file = write(tmp_path / "operators.py", f"{passing}{test}\n")
+    monkeypatch.setattr(sys, "argv", ["run_operators.py", str(file), "--device", "cuda"])
+    monkeypatch.setattr(sys, "excepthook", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(RECIPE / "pyg/common/run_operators.py"), run_name="__main__")
+    assert ended.value.code == (code.format(file=file) if isinstance(code, str) else code)
+    assert said in capsys.readouterr().out
 
 
 def test_a_library_that_cannot_be_read_fails_the_verification(tmp_path: Path) -> None:

@@ -112,3 +112,15 @@ def test_failures_are_named_and_cost_no_token(
     assert len(log.read_text().splitlines()) == 4
     assert tokens(jobserver) == 2
     assert "no space left" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "makeflags", ["", " -j4", " -j --jobserver-auth=3,4", " -j --jobserver-auth=fifo:{path}"]
+)
+@pytest.mark.parametrize("is_file", [False, True])
+def test_flags_without_a_pipe_name_no_jobserver(makeflags: str, is_file: bool, tmp_path: Path) -> None:
+    """The build that made it may have ended."""
+    path = tmp_path / "tokens"
+    if is_file:
+        path.touch()
+    assert Jobserver.from_makeflags(makeflags.format(path=path)) is None

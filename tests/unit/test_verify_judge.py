@@ -41,6 +41,12 @@ BOTH = unit("sm_90", "sm_120")
 BASIS, WEIGHTING = (library(f"_{stem}_cuda.so", BOTH, cuda=13) for stem in ("basis", "weighting"))
 VERSION = library("_version_cuda.so", cuda=13)
 STEMS = ("basis", "weighting", "version")
+CPU = Wanted(cuda=False, python="3.12")
+STATIC = [
+    library("_basis_cuda.so", BOTH),
+    library("_weighting_cuda.so", BOTH),
+    library("_version_cuda.so"),
+]
 OF_311 = replace(BASIS, pythons=(NamedPython("3.11", "the torch headers"),))
 ABI3 = replace(
     BASIS, pythons=(NamedPython("abi3", "its file name"), NamedPython("3.11", "the torch headers"))
@@ -82,6 +88,49 @@ ABI3 = replace(
         ([ABI3, WEIGHTING, VERSION], CUDA, {}),
         ([WEIGHTING, VERSION], CUDA, {"_basis_cuda.so": "no library for basis"}),
         ([BASIS, WEIGHTING], CUDA, {"_version_cuda.so": "no library for version"}),
+        # kernels that are named for CUDA, and were compiled without it
+        (
+            [library("_basis_cuda.so", cuda=13), WEIGHTING, VERSION],
+            CUDA,
+            {"_basis_cuda.so": "compiled without CUDA: no device code"},
+        ),
+        (
+            [replace(library("_basis_cuda.so", cuda=13), blank=True), WEIGHTING, VERSION],
+            CUDA,
+            {"_basis_cuda.so": "device code (.nv_fatbin) is all zeros"},
+        ),
+        # the CUDA runtime is in the libraries themselves
+        (STATIC, CUDA, {}),
+        (
+            [library("_basis_cpu.so"), *STATIC[1:]],
+            replace(CUDA, cuda=None),
+            {"_basis_cpu.so": "compiled without CUDA: no device code, named for the CPU"},
+        ),
+        ([library(f"_{stem}_cpu.so") for stem in STEMS], replace(CUDA, cuda=None), {}),
+        (
+            [
+                library("_basis_cpu.so", BOTH),
+                replace(library("_weighting_cpu.so"), needed=("libc10_cuda.so",)),
+                library("_version_cuda.so"),
+            ],
+            CPU,
+            {
+                "_basis_cpu.so": "compiled with CUDA (has device code)",
+                "_weighting_cpu.so": "compiled with CUDA (links to CUDA)",
+                "_version_cuda.so": "compiled with CUDA (is named for CUDA)",
+            },
+        ),
+        (
+            [replace(library("_basis_cpu.so"), pythons=OF_311.pythons)]
+            + [library(f"_{stem}_cpu.so") for stem in STEMS[1:]],
+            CPU,
+            {"_basis_cpu.so": "built for Python 3.11 (the torch headers)"},
+        ),
+        (
+            [library(f"_{stem}_cpu.so") for stem in STEMS[1:]],
+            CPU,
+            {"_basis_cpu.so": "no library for basis"},
+        ),
     ],
 )
 def test_what_is_wrong_with_a_build(

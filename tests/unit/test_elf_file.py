@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from sizes_files import elf
 
-from cuda_code.elf_file import ElfFile, NotElf
+from cuda_code.elf_file import ElfFile, NotElf, opened
 
 #: Places in the header: of the section table, of the number of the section with names.
 _TABLE = 40
@@ -43,6 +45,20 @@ def section_field(field: int, value: int) -> bytes:
 def test_a_damaged_section_table_is_named(data: bytes) -> None:
     with pytest.raises(NotElf, match=r"^(damaged|truncated)"):
         ElfFile(data)
+
+
+@pytest.mark.parametrize("size", [64, 163, 300])
+def test_a_library_that_is_not_whole_has_its_size_named(size: int) -> None:
+    """As after a download that broke off."""
+    whole = elf([(".text", b"t" * 100)])
+    with pytest.raises(NotElf, match=f"^truncated: {size} of {len(whole)} bytes$"):
+        ElfFile(whole[:size])
+
+
+def test_a_pipe_in_place_of_a_library_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "libx.so")
+    with pytest.raises(NotElf, match="a pipe"), opened(tmp_path / "libx.so"):
+        pass
 
 
 def needed(library: ElfFile) -> object:

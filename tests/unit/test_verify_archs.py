@@ -11,7 +11,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from gpu_library import FOR_FAMILY, FOR_ONE, MACHINE_CODE, PTX, entry, fatbin
 
-from cuda_code.cuda_archs import fatbins, runs_on
+from cuda_code.cuda_archs import fatbins, runs_on, wanted
 from cuda_code.elf_file import opened
 
 #: Some shared library of this Python's.
@@ -63,6 +63,27 @@ def test_what_is_not_understood_is_refused_rather_than_passed_over(data: bytes, 
 )
 def test_what_runs_on_a_gpu(device: str, sm: list[str], ptx: list[str], answer: str) -> None:
     assert runs_on(device, sm, ptx) == answer
+
+
+@pytest.mark.parametrize(
+    ("archs", "sm", "ptx"),
+    [
+        ((), set(), set()),
+        (("9.0", "12.0"), {"sm_90", "sm_120"}, set()),
+        (("9.0+PTX", " 12.0+PTX ", "10.0f"), {"sm_90", "sm_120", "sm_100f"}, {"compute_90", "compute_120"}),
+        (("9.0a",), {"sm_90a"}, set()),
+    ],
+)
+def test_a_list_of_archs_asks_for_machine_code_of_each_and_for_ptx_of_those_with_it(
+    archs: tuple[str, ...], sm: set[str], ptx: set[str]
+) -> None:
+    assert wanted(archs) == (sm, ptx)
+
+
+@pytest.mark.parametrize("arch", ["90", "sm_90", "9.", "Hopper", "9.x", ""])
+def test_what_is_no_arch_is_refused(arch: str) -> None:
+    with pytest.raises(ValueError, match=f"^{arch}: not a CUDA architecture"):
+        wanted(("12.0", arch))
 
 
 def test_the_elf_reader_agrees_with_pyelftools() -> None:

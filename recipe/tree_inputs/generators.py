@@ -110,7 +110,8 @@ def _imported(tree: Tree, folders: Sequence[str], scripts: Sequence[Sequence[str
         for number, word in enumerate(words):
             path = tree.absolute(word)
             if word == "-m":
-                files += find_module("".join(words[number + 1 : number + 2]), searched)
+                module = "".join(words[number + 1 : number + 2])
+                files += find_module(f"{module}.__main__", searched)  # a package runs that one
             elif word.endswith(".py") and os.path.isfile(path):
                 files.append(path)
     try:

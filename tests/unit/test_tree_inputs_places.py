@@ -16,6 +16,7 @@ import psutil
 import pytest
 from small_files import program, write
 
+from cmake_python_swap.ninja_dry_run import Edge
 from tree_inputs import aliases, compare, generators, inputs, record, search, shadowing, snapshot
 from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
 from tree_inputs.inputs import Inputs
@@ -301,6 +302,166 @@ def test_a_generator_that_cannot_be_parsed_may_import_any_module(
     assert (digests[0] == digests[1]) == (script == "import yaml")
 
 
+GENERATORS_NINJA = """\
+rule CUSTOM_COMMAND
+  command = $COMMAND
+rule CXX_COMPILER__user
+  command = c++
+build one.h: CUSTOM_COMMAND
+  COMMAND = cd {top}/tree/build && {top}/bin/{python} ../one.py && {top}/bin/cmake -E touch one.h
+build two.h: CUSTOM_COMMAND
+  COMMAND = {top}/bin/{python} ../two.py && protoc two.proto
+build three.h: CUSTOM_COMMAND
+  COMMAND = {top}/bin/{python} -m tool.gen
+build four.h: CUSTOM_COMMAND
+  COMMAND = {top}/bin/{python} -m pack
+build user.o: CXX_COMPILER__user
+  COMMAND = {top}/bin/python9 ../user.py
+"""
+#: Files that generators read, and others, with the answer whether a change of the file is one of the Python's.
+GENERATORS_READ = {
+    "bin/PYTHON": True,
+    "lib/libpython.so": True,
+    "lib/python3/os.py": True,
+    "lib/python3/json/decoder.py": True,
+    "lib/python3/site-packages/unused.py": False,
+    "lib/python3/test/test_os.py": False,
+    "lib64/python3/array.so": True,
+    "site/yaml.py": True,  # two.py imports it
+    "site/deep/__init__.py": True,  # one.py imports a module of it
+    "site/deep/part.cpython-312.so": True,
+    "site/tool/gen.py": True,
+    "site/pack/__main__.py": True,
+    "site/of_pack.py": True,  # pack/__main__.py imports it
+    "site/unused.py": False,
+    "bin/cmake": False,
+    "bin/protoc": False,
+}
+
+
+@pytest.fixture
+def generators_tree(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """A tree with several generators; the parameter is the name of their Python."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for name in GENERATORS_READ:
+        program(tmp_path / name.replace("PYTHON", request.param), "")
+    write(tmp_path / "site/pack/__main__.py", "import of_pack\n")
+    for name in ("lib/python3/os.py", "site/yaml.py", "site/tool/gen.py", "site/deep/__init__.py"):
+        write(tmp_path / name)
+    write(tmp_path / "tree/one.py", "from deep import part\n")
+    write(tmp_path / "tree/two.py", "import yaml\n")
+    build = tmp_path / "tree/build"
+    write(build / "build.ninja", GENERATORS_NINJA.format(top=tmp_path, python=request.param))
+    folders = [str(tmp_path / name) for name in ("lib/python3", "lib64/python3", "lib/python3", "site")]
+    monkeypatch.setattr(generators, "_ask", lambda _: folders)
+    monkeypatch.setattr(generators, "libraries_of", lambda _: [str(tmp_path / "lib/libpython.so")])
+    return Tree.load(build)
+
+
+@pytest.mark.parametrize("generators_tree", ["python3.13t"], indirect=True)
+def test_a_python_counts_with_all_that_its_scripts_read(generators_tree: Tree, tmp_path: Path) -> None:
+    """Scripts of all its commands, also those that it runs by the name of a module or package."""
+    before = generators.digests(generators_tree, Contents())
+    (python,) = before
+    counted = {}
+    for name in GENERATORS_READ:
+        path = tmp_path / name.replace("PYTHON", os.path.basename(python))
+        content = path.read_text()
+        path.write_text(content + "# changed\n")
+        counted[name] = generators.digests(generators_tree, Contents()) != before
+        path.write_text(content)
+    assert counted == GENERATORS_READ
+    assert python.startswith(f"{tmp_path}/bin/python")
+
+
+@pytest.mark.parametrize("generators_tree", ["python3.12"], indirect=True)
+def test_each_program_of_a_command_counts_for_its_outputs(generators_tree: Tree, tmp_path: Path) -> None:
+    """CMake's own commands write no content."""
+    files = {
+        edge.outputs[0]: [
+            os.path.relpath(path, tmp_path) for path in generators.files_of(generators_tree, edge)
+        ]
+        for edge in generators_tree.statements
+        if not generators_tree.language(edge)
+    }
+    python = "bin/python3.12"
+    assert files == {
+        "one.h": [python],
+        "two.h": [python, "bin/protoc"],
+        "three.h": [python],
+        "four.h": [python],
+    }
+
+
+def test_a_python_that_does_not_run_has_unknown_modules(tmp_path: Path) -> None:
+    for script in ("exit 1", "echo no JSON"):
+        python = str(program(tmp_path / "python3", script))
+        assert generators.digest(cast(Any, None), python, [], Contents()) == UNKNOWN
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_link_reads_libraries_that_its_linker_finds_and_places_that_it_searched_before(
+    is_link: bool, tmp_path: Path
+) -> None:
+    """A library that appears in such a place would be taken instead."""
+    named = (
+        "lib/libin.so", "flags.map", "gcc/libone.a", "lib/libwhole.a", "lib/libscript.so", "lib/libscript.so.1",
+        "gcc/libgcc_s.so", "gcc/libone.dylib",
+    )  # fmt: skip
+    for name in named:
+        write(tmp_path / name, b"\x7fELF")
+    write(tmp_path / "lib/libscript.so", "INPUT ( libscript.so.1 )")
+    top = str(tmp_path)
+    variables = {
+        "LINK_FLAGS": f"-Wl,--version-script,{top}/flags.map",
+        "LINK_PATH": f"-L{top}/first -Lown",
+        "LINK_LIBRARIES": f"-Wl,--whole-archive,{top}/lib/libwhole.a -lone {top}/lib/libscript.so",
+    }
+    edge = Edge(outputs=("say",), inputs=("a.o", f"{top}/lib/libin.so"), rule="", variables=variables)
+    tree = SimpleNamespace(
+        absolute=lambda name: os.path.join("/tree", name), language=lambda _: LINK if is_link else "CXX",
+        is_outside=lambda path: not path.startswith("/tree/"), graph=SimpleNamespace(expand=lambda text, _: text),
+    )  # fmt: skip
+    toolchain = SimpleNamespace(link_folders=(f"{top}/gcc",), linked=("gcc_s",))
+    found = search.LinkSearch(cast(Any, tree), cast(Any, toolchain)).inputs(edge)
+    searched = {f"first/lib{name}.{end}" for name in ("one", "gcc_s") for end in ("so", "a", "dylib")}
+    expected = {*named[:-1], *searched, "gcc/libone.so"} if is_link else {"lib/libin.so"}
+    assert {os.path.relpath(path, tmp_path) for path in found} == expected
+
+
+def test_folders_of_headers_are_those_of_commands_and_compilers_without_parts_of_others(
+    tmp_path: Path,
+) -> None:
+    """The programs of a prefix are no headers."""
+    for name in (
+        "env/include/sub",
+        "env/include-more",
+        "prefix/bin",
+        "prefix/include",
+        "gcc/include",
+        "tree/own",
+    ):
+        (tmp_path / name).mkdir(parents=True)
+    top = str(tmp_path)
+    by_edge = {
+        1: (f"{top}/env/include/sub", f"{top}/env/include", f"{top}/prefix", f"{top}/missing"),
+        2: (f"{top}/env/include-more", f"{top}/tree/own", f"{top}/prefix/include"),
+    }
+    tree = SimpleNamespace(
+        statements=(1, 2),
+        include_folders=by_edge.__getitem__,
+        is_outside=lambda path: not path.startswith(f"{top}/tree/"),
+    )
+    toolchain = SimpleNamespace(include_folders={"CXX": (f"{top}/gcc/lib/../include",), "C": ()})
+    folders = search.include_folders(cast(Any, tree), cast(Any, toolchain))
+    kept = ["env/include", "env/include-more", "gcc/include", "prefix/include"]
+    assert [os.path.relpath(folder, tmp_path) for folder in folders] == kept
+    searched = search.searched_folders(cast(Any, tree), cast(Any, toolchain))
+    assert [os.path.relpath(folder, tmp_path) for folder in searched] == sorted(
+        [*kept, "env/include/sub", "prefix"]
+    )
+
+
 def test_all_that_nvcc_starts_and_reads_counts_for_its_objects(tmp_path: Path) -> None:
     """Also the host compiler that CMake chose, with its own parts."""
     of_cuda = {"bin/nvcc.profile", "bin/ptxas", "bin/cudafe++", "nvvm/cicc", "nvvm/libdevice.10.bc"}
@@ -386,6 +547,47 @@ def test_a_folder_of_headers_behind_a_link_is_a_link_itself(tmp_path: Path) -> N
     (tmp_path / "cuda").unlink()
     (tmp_path / "cuda").symlink_to("cuda-13.1")
     assert set(aliases.moved(found)) == set(found)
+
+
+def test_all_links_to_headers_are_known(tmp_path: Path) -> None:
+    """Also those in the tree, and the link by which compile_cached.sh names the environment."""
+    write(tmp_path / "env/include/one.h")
+    (tmp_path / "env/include/linked.h").symlink_to("one.h")
+    (tmp_path / "link").symlink_to("env")
+    (tmp_path / "tree/own").mkdir(parents=True)
+    (tmp_path / "tree/own/headers").symlink_to(tmp_path / "env/include")
+    environment = {"BUILD_ENV_LINK": str(tmp_path / "link")}
+    tree = SimpleNamespace(root=str(tmp_path / "tree"))
+    found = aliases.find_aliases(cast(Any, tree), [str(tmp_path / "env/include")], environment)
+    expected = {
+        "link": "env",
+        "env/include/linked.h": "env/include/one.h",
+        "tree/own/headers": "env/include",
+        "tree/own/headers/linked.h": "env/include/one.h",
+    }
+    top = str(tmp_path)
+    assert {
+        os.path.relpath(path, top): os.path.relpath(real, top) for path, real in found.items()
+    } == expected
+    assert aliases.moved(found) == {}
+    (tmp_path / "link").unlink()
+    (tmp_path / "tree/own/headers").unlink()
+    (tmp_path / "tree/own/headers").symlink_to(tmp_path / "env")
+    gone = {"link", "tree/own/headers", "tree/own/headers/linked.h"}
+    assert {os.path.relpath(path, top) for path in aliases.moved(found)} == gone
+
+
+def test_an_object_may_have_found_a_header_by_a_link_to_it_or_to_a_folder_of_it() -> None:
+    links = {"/env/linked.h": "/env/one.h", "/link": "/env/real", "/env/way": "/env/include/sub"}
+    readers = {
+        "/env/one.h": 1, "/link/two.h": 2, "/x/three.h": 4, "/env/include/sub/deep/four.h": 8, "/env/linked.h": 16,
+        "/env/include/other.h": 32, "/env/one.h.h": 64,
+    }  # fmt: skip
+    real = {"/x/three.h": "/env/real/three.h"}
+    tree = SimpleNamespace(real=lambda path: real.get(path, path))
+    headers = SimpleNamespace(readers=readers)
+    assert aliases.readers(cast(Any, tree), cast(Any, headers), links) == 1 | 2 | 4 | 8 | 16
+    assert aliases.readers(cast(Any, tree), cast(Any, headers), {}) == 0
 
 
 def test_a_record_with_a_value_of_another_type_is_damaged(tmp_path: Path) -> None:

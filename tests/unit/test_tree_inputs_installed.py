@@ -90,6 +90,8 @@ def test_a_source_in_place_of_an_installed_file_is_kept(tree: Path) -> None:
 
 def test_all_installed_files_are_deleted_if_the_environment_changed(tree: Path) -> None:
     """CMake keeps an installed file that has the date of its replacement, as headers of wheels may have."""
+    install(tree, "include/of-a-former-install.h")
+    installed.note(tree / "build")
     install(tree, "include/pybind11/common.h")
     installed.forget(tree / "build", tree / "torch")
     assert names(tree) == {"lib/source.cpp"}
@@ -111,7 +113,9 @@ def test_they_are_deleted_also_after_a_kill_in_between(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["installed-before.txt", "install_manifest.txt"])
-def test_lists_that_a_build_damaged_delete_nothing_outside(name: str, tree: Path) -> None:
+def test_lists_that_a_build_damaged_delete_nothing_outside(
+    name: str, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outside = write(tree.parent / "outside/mine.txt", "mine")
     write(tree / "build/other.txt", "")
     (tree / "torch/way-out").symlink_to(outside.parent)
@@ -120,8 +124,11 @@ def test_lists_that_a_build_damaged_delete_nothing_outside(name: str, tree: Path
         str(tree / "torch"), f"{tree}/torch/..", "relative/mine.txt", str(tree / "build/other.txt"), "/",
     ]  # fmt: skip
     write(tree / "build" / name, "\n".join(forged).encode() + b"\n\xff\xfe/\x00\n")
+    relative = write(tree / "torch/relative/mine.txt")
+    monkeypatch.chdir(tree / "torch")
     installed.forget(tree / "build", tree / "torch")
     assert outside.read_text() == "mine"
+    assert relative.exists()
     assert (tree / "build/other.txt").exists()
 
 

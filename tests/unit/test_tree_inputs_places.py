@@ -16,16 +16,17 @@ import psutil
 import pytest
 from small_files import program, write
 
-from cmake_python_swap.ninja_dry_run import Edge
+from cmake_python_swap.ninja_dry_run import Edge, NinjaError
 from tree_inputs import aliases, compare, generators, inputs, record, search, shadowing, snapshot
-from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of
+from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of, files_below, follow
+from tree_inputs.imports import find_imported
 from tree_inputs.inputs import Inputs
 from tree_inputs.owners import Owner, Owners
 from tree_inputs.record import Source
 from tree_inputs.search import name_folders
 from tree_inputs.shadowing import Shadows, find_probes
 from tree_inputs.toolchain import find_toolchain
-from tree_inputs.tree import LINK, Tree
+from tree_inputs.tree import LINK, Headers, Tree
 
 #: Places of a prefix in which a new name may change the result of CMake's searches.
 SEARCHED = (
@@ -194,6 +195,73 @@ def test_a_folder_of_headers_is_its_names_folders_and_contents(change: str, tmp_
     assert digest_of(Contents().below(folder)) != before
 
 
+def test_a_digest_of_files_does_not_depend_on_their_order() -> None:
+    assert digest_of({"/a": "1", "/b": "2"}) == digest_of({"/b": "2", "/a": "1"})
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    write(tmp_path / "include/a.h")
+    write(tmp_path / "elsewhere/b.h")
+    (tmp_path / "include/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path / "include")
+    (tmp_path / "include/itself").symlink_to(".")
+    (tmp_path / "include/c.h").symlink_to("a.h")
+    (tmp_path / "include/gone.h").symlink_to("nothing")
+    found = list(files_below(str(tmp_path / "include")))
+    below = ["a.h", "c.h", "gone.h", "linked/b.h"]
+    assert sorted(os.path.relpath(path, tmp_path / "include") for path in found) == below
+
+
+@pytest.mark.parametrize(
+    ("path", "real"),
+    [
+        ("/env/linked.h", "/env/one.h"),
+        ("/link/pack/deep/a.h", "/env/include/pack/deep/a.h"),
+        ("/link/way/a.h", "/other/a.h"),  # the longest link counts
+        ("/linked/a.h", "/linked/a.h"),
+        ("/env/a.h", "/env/a.h"),
+    ],
+)
+def test_a_path_by_recorded_links_leads_to_the_file_of_that_time(path: str, real: str) -> None:
+    links = {"/env/linked.h": "/env/one.h", "/link": "/env/include", "/link/way": "/other"}
+    assert follow(path, links) == real
+
+
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("import pack.deep.part", ["pack/__init__.py", "pack/deep/__init__.py", "pack/deep/part.py"]),
+        (
+            "from pack.deep import part, value",
+            ["pack/__init__.py", "pack/deep/__init__.py", "pack/deep/part.py"],
+        ),
+        ("from pack import *", ["pack/__init__.py"]),
+        ("import pack", ["pack/__init__.py"]),
+        ("def f():\n    import compiled", ["compiled.cpython-312.so"]),
+        ("import helper", ["tools/helper.py", "chained.py"]),  # its own folder is the first
+        ("from . import helper", ["tools/helper.py", "chained.py"]),
+        ("from .helper import value", ["tools/helper.py", "chained.py"]),
+        ("from .. import chained", ["chained.py"]),
+        ("from .chained import value", []),
+        ("import twice", ["twice.py"]),  # the first folder that has it
+        ("import unknown", []),
+    ],
+)
+def test_all_modules_that_a_script_imports_are_found(script: str, found: list[str], tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    modules = {
+        "pack/__init__.py": "", "pack/deep/__init__.py": "", "pack/deep/part.py": "", "helper.py": "",
+        "tools/helper.py": "import chained", "chained.py": "", "compiled.cpython-312.so": "import no_code",
+        "no_code.py": "", "twice.py": "", "tools/make.py": script,
+    }  # fmt: skip
+    for name, text in modules.items():
+        write(site / name, text)
+    write(tmp_path / "second/twice.py")
+    start = str(site / "tools/make.py")
+    imported = find_imported([start], [str(site), str(tmp_path / "second")]) - {start}
+    assert {os.path.relpath(path, site) for path in imported} == set(found)
+
+
 def test_files_that_were_hashed_are_closed(tmp_path: Path) -> None:
     """A tree reads thousands of them."""
     paths = [str(write(tmp_path / name)) for name in "ab"]
@@ -249,7 +317,7 @@ def test_a_python_whose_modules_are_unknown_counts_as_another(
         ("1", "1", 0, "1"),
         ("1", "2", 0, UNKNOWN),
         ("1", ABSENT, 0, UNKNOWN),
-        (UNKNOWN, "1", 0, UNKNOWN),
+        (UNKNOWN, "1", 1, UNKNOWN),
         (UNKNOWN, "1", 1 << 62, "1"),
         (UNKNOWN, None, 1 << 62, UNKNOWN),
     ],
@@ -261,9 +329,85 @@ def test_a_file_has_the_content_that_it_had_during_the_whole_compile(
     path = tmp_path / "a.h"
     if now is not None:
         path.touch()
+        os.utime(path, ns=(0, 0))  # as packages set it
     started = SimpleNamespace(date=date, record=SimpleNamespace(content=lambda _: before))
     contents = SimpleNamespace(of=lambda _: now or ABSENT)
     assert snapshot._unchanged(str(path), cast(Any, started), cast(Any, contents)) == expected
+
+
+def test_folders_and_pythons_that_changed_during_a_compile_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "include/a.h")
+    include = str(tmp_path / "include")
+    content = digest_of(Contents().below(include))
+    monkeypatch.setattr(snapshot, "name_folders", lambda _: {"/same": "1", "/other": "2", "/new": "3"})
+    for before in (content, "another"):
+        folders = {"/same": "1", "/other": "1", "/gone": "1", include: before}
+        checks = SimpleNamespace(include_folders=(include,), generators={"/same": "1", "/other": "1"})
+        started = cast(Any, SimpleNamespace(record=SimpleNamespace(folders=folders, checks=checks)))
+        known = snapshot._unchanged_folders(started, {}, Contents())
+        of_include = content if before == content else UNKNOWN
+        assert known == {"/same": "1", "/other": UNKNOWN, "/gone": UNKNOWN, include: of_include}
+        pythons = snapshot._unchanged_pythons(started, {"/same": "1", "/other": "2", "/new": "3"})
+        assert pythons == {"/same": "1", "/other": UNKNOWN, "/new": UNKNOWN}
+
+
+def test_a_record_that_fails_leaves_no_start_for_later_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / record.STARTED
+    record.write(started, record.Record(files={}, folders={}, checks=record.Checks()))
+    with pytest.raises(NinjaError):
+        snapshot.record(tmp_path, {})
+    assert not started.exists()
+    assert snapshot.record(tmp_path, {}) is None
+
+
+def test_only_files_outside_the_tree_that_no_object_read_are_harmless() -> None:
+    tree = SimpleNamespace(is_outside=lambda path: not path.startswith("/tree/"))
+    shadows = SimpleNamespace(candidates=lambda: {"/env/a.h": 1, "/env/read.h": 0, "/tree/b.h": 1}, tree=tree)
+    assert list(snapshot._harmless(cast(Any, shadows), {"/env/read.h": "1"})) == ["/env/a.h"]
+
+
+def test_the_role_of_a_package_is_what_reads_its_files(tmp_path: Path) -> None:
+    """Of 20 objects, a share of 95 % is not nearly all."""
+    linked = str(write(tmp_path / "liblinked.so"))
+    every = (1 << 20) - 1
+    headers = Headers(
+        objects=tuple(f"{number}.o" for number in range(20)),
+        readers={"/std.h": every, "/much.h": every >> 1, "/one.h": 1, "/cc.h": 1},
+    )
+    owned = {
+        "/std.h": "sysroot", "/much.h": "much", "/one.h": "one", "/cc": "gcc", "/cc.h": "gcc",
+        linked: "linked", "/gone.so": "gone", "/x.cmake": "found",
+    }  # fmt: skip
+    tree = SimpleNamespace(
+        statements=("link", "CXX"),
+        language={"link": LINK, "CXX": "CXX"}.__getitem__,
+        made={name: name for name in headers.objects},
+        kind=lambda _: record.Kind.CORE,
+    )
+    read = SimpleNamespace(
+        tree=tree,
+        languages={"CXX": ("/cc",)},
+        of_statement=lambda edge: (linked, "/gone.so") if edge == "link" else ("/x.cmake",),
+    )
+    owners = SimpleNamespace(of=lambda path: {Owner(Source.HOST, owned[path])})
+    found = snapshot._packages(cast(Any, read), headers, cast(Any, owners), set(owned))
+    roles = {
+        package.name: (package.role.name, package.objects[record.Kind.CORE], package.links)
+        for package in found
+    }
+    assert roles == {
+        "found": ("CONFIGURE", 0, 0),
+        "gcc": ("COMPILERS", 1, 0),
+        "gone": ("CONFIGURE", 0, 0),
+        "linked": ("OBJECTS", 0, 1),
+        "much": ("OBJECTS", 19, 0),
+        "one": ("OBJECTS", 1, 0),
+        "sysroot": ("COMPILERS", 20, 0),
+    }
 
 
 def test_a_header_that_cannot_be_read_asks_for_no_other(

@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from small_files import write
 from stop_at_write import every_stop_in_place
 
 from tree_inputs import __main__ as tree_inputs
-from tree_inputs import installed, snapshot
+from tree_inputs import compare, installed, outputs, snapshot
+from tree_inputs.compare import Comparison
+from tree_inputs.owners import Owner
+from tree_inputs.record import Kind, Source
+from tree_inputs.tree import Tree
 
 
 def install(tree: Path, *names: str) -> None:
@@ -196,3 +202,67 @@ def test_what_a_record_lacks_is_said(
     said = capsys.readouterr().out
     assert "warning: no record of the compile's start" in said
     assert "include/former.h" in said, "else it would be packed"
+
+
+TEN = ", ".join(f"/env/{number:02}.h" for number in range(10))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "is_forgotten"),
+    [
+        ({}, "", False),
+        ({"folders": ("/env/lib",)}, "-- changed: /env/lib\n", True),
+        (
+            {"is_proven": False},
+            "-- no record of the files that this tree's objects read: everything is compiled again\n",
+            True,
+        ),
+        (
+            {
+                "files": tuple(f"/env/{number:02}.h" for number in range(12)),
+                "removed": {Kind.CORE: 2, Kind.CUDA: 1},
+            },
+            f"-- changed: a-package: {TEN} and 1 more\n-- changed: no package: /env/11.h\n",
+            True,
+        ),
+    ],
+)
+def test_a_changed_environment_is_printed_and_forgets_what_was_installed(
+    changes: dict[str, Any],
+    says: str,
+    is_forgotten: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A file of several packages is printed once; the counts of the last line are those of all files."""
+    found = Comparison(**{"is_proven": True, "links": 4, "others": 5, **changes})
+    forgotten: list[tuple[Path, Path]] = []
+    owners = {Owner(Source.HOST, "a-package"), Owner(Source.HOST, "b-package")}
+    owned = SimpleNamespace(of=lambda path: set() if path == "/env/11.h" else owners)
+    monkeypatch.setattr(compare, "compare", lambda *_: found)
+    monkeypatch.setattr(installed, "forget", lambda *paths: forgotten.append(paths))
+    monkeypatch.setattr(tree_inputs, "Owners", lambda _: owned)
+    assert tree_inputs.main(["compare", str(tmp_path), "/installed"]) == 0
+    counts = "".join(f" {kind.value}={count}" for kind, count in found.removed.items())
+    figures = f"files={len(found.files)} objects={sum(found.removed.values())} links=4 others=5{counts}"
+    assert capsys.readouterr().out == f"{says}::megabuild:: inputs {figures}\n"
+    assert forgotten == ([(tmp_path, Path("/installed"))] if is_forgotten else [])
+
+
+def test_a_compile_begins_without_dead_outputs_and_with_its_files_recorded_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps: list[str] = []
+
+    def step(name: str, result: object) -> Callable[..., object]:
+        return lambda *_: steps.append(name) or result
+
+    monkeypatch.setattr(Tree, "load", lambda _: None)
+    monkeypatch.setattr(outputs, "remove_dead", step("remove_dead", ("generated.h",)))
+    monkeypatch.setattr(installed, "note", step("note", None))
+    monkeypatch.setattr(snapshot, "begin", step("begin", 7))
+    assert tree_inputs.main(["begin", str(tmp_path), "/installed"]) == 0
+    assert steps == ["remove_dead", "note", "begin"]
+    said = "-- removed 1 files that are no longer made: generated.h\n-- recorded 7 files outside the tree\n"
+    assert capsys.readouterr().out == said

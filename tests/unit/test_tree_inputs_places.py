@@ -17,7 +17,7 @@ import pytest
 from small_files import program, write
 
 from cmake_python_swap.ninja_dry_run import Edge, NinjaError
-from tree_inputs import aliases, compare, generators, inputs, record, search, shadowing, snapshot
+from tree_inputs import aliases, compare, generators, inputs, record, search, shadowing, snapshot, toolchain
 from tree_inputs.contents import ABSENT, UNKNOWN, Contents, digest_of, files_below, follow
 from tree_inputs.imports import find_imported
 from tree_inputs.inputs import Inputs
@@ -446,6 +446,54 @@ def test_a_generator_that_cannot_be_parsed_may_import_any_module(
     assert (digests[0] == digests[1]) == (script == "import yaml")
 
 
+def test_a_toolchain_has_all_that_its_compilers_and_link_tools_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The assembler may be in $PATH, and libc.so be a script that names the library."""
+    top = str(tmp_path)
+    compiler = program(tmp_path / "bin/c++", f"echo 'programs: ={top}/parts'; echo 'libraries: ={top}/parts'")
+    for name in ("bin/as", "parts/cc1plus", "bin/ar", "parts/ld", "parts/libc.so.6", "parts/crt1.o"):
+        program(tmp_path / name, "")
+    write(tmp_path / "parts/libc.so", f"GROUP ( {top}/parts/libc.so.6 )\n")
+    settings = f"""set(CMAKE_CXX_COMPILER "{compiler}")
+set(CMAKE_AR "{top}/bin/ar")
+set(CMAKE_RANLIB "{top}/bin/missing")
+set(CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES "/gcc/include;/usr/include")
+set(CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES {top}/parts)
+set(CMAKE_CXX_IMPLICIT_LINK_LIBRARIES "stdc++;m;stdc++")
+"""
+    write(tmp_path / "build/CMakeFiles/4.0/CMakeCXXCompiler.cmake", settings)
+    write(tmp_path / "build/CMakeFiles/4.0/CMakeFortranCompiler.cmake", "set(CMAKE_Fortran_COMPILER)\n")
+    monkeypatch.setenv("PATH", f"{top}/bin")
+    monkeypatch.setattr(toolchain, "libraries_of", lambda found: [f"{found[0]}.library"])
+    found = find_toolchain(cast(Any, SimpleNamespace(build=f"{top}/build")))
+    assert found.programs.keys() == {"CXX", LINK}
+    compiling = {os.path.relpath(path, top) for path in found.programs["CXX"]}
+    assert compiling == {"bin/c++", "bin/c++.library", "parts/cc1plus", "bin/as"}
+    linking = {os.path.relpath(path, top) for path in found.programs[LINK]}
+    assert linking == {"bin/c++", "parts/ld", "bin/ar", "parts/libc.so", "parts/libc.so.6", "parts/crt1.o"}
+    assert found.include_folders == {"CXX": ("/gcc/include", "/usr/include")}
+    assert (found.link_folders, found.linked) == ((f"{top}/parts",), ("stdc++", "m"))
+
+
+def test_libraries_of_programs_are_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects do not depend on the machine's own C library."""
+    said = """/env/bin/cc1plus:
+\tlinux-vdso.so.1 (0x00007ffc)
+\tlibmpfr.so.6 => /env/lib/libmpfr.so.6 (0x00007f)
+\tlibgone.so.1 => not found
+\tlibstdc++.so.6 => /env/lib/libstdc++.so.6 (0x00007f)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)
+\t/lib64/ld-linux-x86-64.so.2 (0x00007f)
+/env/bin/as:
+\tlibmpfr.so.6 => /env/lib/libmpfr.so.6 (0x00007f)
+\tlibcrypt.so.1 => /env/lib/libcrypt.so.1 (0x00007f)
+"""
+    monkeypatch.setattr(toolchain, "_output", lambda _: said)
+    libraries = ["/env/lib/libmpfr.so.6", "/env/lib/libcrypt.so.1"]
+    assert list(toolchain.libraries_of(["/env/bin/cc1plus", "/env/bin/as"])) == libraries
+
+
 GENERATORS_NINJA = """\
 rule CUSTOM_COMMAND
   command = $COMMAND
@@ -566,8 +614,8 @@ def test_a_link_reads_libraries_that_its_linker_finds_and_places_that_it_searche
         absolute=lambda name: os.path.join("/tree", name), language=lambda _: LINK if is_link else "CXX",
         is_outside=lambda path: not path.startswith("/tree/"), graph=SimpleNamespace(expand=lambda text, _: text),
     )  # fmt: skip
-    toolchain = SimpleNamespace(link_folders=(f"{top}/gcc",), linked=("gcc_s",))
-    found = search.LinkSearch(cast(Any, tree), cast(Any, toolchain)).inputs(edge)
+    compilers = SimpleNamespace(link_folders=(f"{top}/gcc",), linked=("gcc_s",))
+    found = search.LinkSearch(cast(Any, tree), cast(Any, compilers)).inputs(edge)
     searched = {f"first/lib{name}.{end}" for name in ("one", "gcc_s") for end in ("so", "a", "dylib")}
     expected = {*named[:-1], *searched, "gcc/libone.so"} if is_link else {"lib/libin.so"}
     assert {os.path.relpath(path, tmp_path) for path in found} == expected

@@ -801,9 +801,46 @@ def test_a_record_with_a_value_of_another_type_is_damaged(tmp_path: Path) -> Non
     found = record.read(tmp_path / "record")
     assert found is not None
     assert (found.record, found.date) == (made, 7 * 10**9)
+    assert (tmp_path / "record").stat().st_mode & 0o777 == 0o644, "the driver may be another user"
     for document in replaced(json.loads((tmp_path / "record").read_text()), by=None):
         with pytest.raises(record.DamagedRecord):
             record._decode(document)
+
+
+@pytest.mark.parametrize("damage", ["missing", "link", "pipe", "folder", "depth", "size", "switch"])
+def test_a_record_of_another_kind_is_none(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build writes it: it may be anything."""
+    path = tmp_path / "record"
+    record.write(path, record.Record(files={"/f": "1"}, folders={}, checks=record.Checks(ages={"a.o": 1})))
+    content = path.read_text()
+    assert record.read(path) is not None
+    path.unlink()
+    match damage:
+        case "link":
+            path.symlink_to(write(tmp_path / "other", content))
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "depth":
+            path.write_text("[" * 100_000)
+        case "size":
+            path.write_text(content)
+            monkeypatch.setattr(record, "_LARGEST", len(content) - 1)
+        case "switch":
+            path.write_text(content.replace('"a.o": 1', '"a.o": true'))
+    assert record.read(path) is None
+
+
+def test_the_content_of_a_file_by_a_recorded_link_is_that_of_the_file() -> None:
+    checks = record.Checks(aliases={"/link": "/env/include", "/env/linked.h": "/env/one.h"})
+    made = record.Record(
+        files={"/env/include/a.h": "1", "/link/b.h": "2", "/env/one.h": "3"}, folders={}, checks=checks
+    )
+    paths = ("/env/include/a.h", "/link/a.h", "/link/b.h", "/env/linked.h", "/link/gone.h")
+    assert [made.content(path) for path in paths] == ["1", "1", "2", "3", UNKNOWN]
 
 
 def test_a_record_that_cannot_be_written_leaves_the_former_one_and_ends_the_build(

@@ -709,6 +709,30 @@ def test_a_launcher_of_the_recipe_counts_for_the_objects_that_it_compiles(
     assert Inputs.of(cast(Any, tree)).languages == {"CXX": ("/c++", *launchers), "C": ()}
 
 
+@pytest.mark.parametrize(
+    ("language", "files"),
+    [(LINK, ("/env/libx.so",)), ("CXX", ("/env/libx.so",)), ("", ("/env/libx.so", "/env/bin/protoc"))],
+)
+def test_a_statement_that_generates_sources_reads_the_programs_of_its_command(
+    language: str, files: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiler's programs count for all outputs of their language."""
+    monkeypatch.setattr(search.LinkSearch, "inputs", lambda *_: ("/env/libx.so",))
+    monkeypatch.setattr(generators, "files_of", lambda *_: iter(["/env/bin/protoc", "/env/libx.so"]))
+    tree = SimpleNamespace(
+        language=lambda _: language,
+        statements=("statement",),
+        cmake_files=(),
+        cache={},
+        ninja="",
+        is_outside=bool,
+        absolute=str,
+    )
+    read = Inputs(tree=cast(Any, tree), toolchain=cast(Any, None), languages={"CXX": ("/env/cc1plus",)})
+    assert read.of_statement(cast(Any, "statement")) == files
+    assert {*files, "/env/cc1plus"} <= read.all()
+
+
 def replaced(document: Any, *, by: object) -> Iterator[Any]:
     """Yield a document as often as it has values, with another one of them replaced each time."""
     yield by

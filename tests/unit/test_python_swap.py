@@ -175,6 +175,152 @@ def test_an_interpreter_without_what_the_tree_uses_is_an_error(line: str, compla
         python_entries.plan(parse(line), replace(facts(), numpy_include="", pybind11_cmake=""))
 
 
+RESULTS = (
+    *(
+        f"_Python{number}_{name}:INTERNAL=x"
+        for number in ("", "3")
+        for name in ("INCLUDE_DIR", "LIBRARY_RELEASE")
+    ),
+    *(
+        f"FIND_PACKAGE_MESSAGE_DETAILS_{name}:INTERNAL=[/opt/env/bin/python3.12]"
+        for name in ("Python", "Python3", "PythonInterp", "PythonLibs", "NumPy", "pybind11")
+    ),
+    *(
+        f"{name}_{part}:STRING=x"
+        for name in ("Python", "Python3")
+        for part in ("SITEARCH", "SITELIB", "SOABI")
+    ),
+    *(
+        f"{name}_VERSION{part}:STRING=3.12"
+        for name in ("Python", "Python3")
+        for part in ("", "_MAJOR", "_MINOR")
+    ),
+    *(
+        f"PYTHON_{name}:INTERNAL=x"
+        for name in (
+            "MODULE_EXTENSION",
+            "MODULE_DEBUG_POSTFIX",
+            "IS_DEBUG",
+            "VERSION_STRING",
+            "SITE_PACKAGES",
+        )
+    ),
+    "PYBIND11_PYTHON_EXECUTABLE_LAST:INTERNAL=/opt/env/bin/python3.12",
+    "pybind11_INCLUDE_DIR:INTERNAL=x",
+    "pybind11_INCLUDE_DIRS:INTERNAL=x",
+)
+#: Entries that users or other packages set.
+OF_OTHERS = (
+    "FIND_PACKAGE_MESSAGE_DETAILS_MKL:INTERNAL=x",
+    "_Pythonic:STRING=x",
+    "Python_FIND_STRATEGY:STRING=LOCATION",
+    "PYTHON_TESTS:BOOL=ON",
+)
+
+
+def test_cmake_finds_all_results_of_the_former_python_again() -> None:
+    cache = parse(*RESULTS, *OF_OTHERS)
+    changes = python_entries.plan(cache, facts())
+    names = [entry.partition(":")[0] for entry in RESULTS]
+    assert [(change.name, change.new) for change in changes] == [(name, None) for name in names]
+    assert python_entries.plan(parse("pybind11_INCLUDE_DIR:PATH=/own/pybind11"), facts()) == ()
+
+
+@pytest.mark.parametrize(
+    ("entries", "new"),
+    [
+        ("Python_FIND_ABI:STRING=OFF;ANY;OFF", "OFF;ANY;OFF;ON"),
+        ("Python_FIND_ABI:STRING=OFF;ANY;OFF;ON", None),
+        ("CMAKE_FIND_ROOT_PATH:PATH=/opt/env;/opt/env/lib/python3.12/site-packages/x",
+         "/opt/env;/opt/env/lib/python3.14t/site-packages/x"),
+        ("CMAKE_PREFIX_PATH:PATH=/opt/env/lib64/python3.12/site-packages", "/opt/env/lib/python3.14t/site-packages"),
+        ("CMAKE_PREFIX_PATH:PATH=/opt/env/lib/python3.12/dist-packages/a/b",
+         "/opt/env/lib/python3.14t/site-packages/a/b"),
+        ("CMAKE_PREFIX_PATH:PATH=/opt/other/lib/python3.12/site-packages", None),
+        ("Python_LIB_REL_PATH:STRING=lib/python3.12/site-packages", "lib64/python3.14t/site-packages"),
+        ("Python_LIBRARY:FILEPATH=Python_LIBRARY-NOTFOUND", None),
+        ("PYTHON_LIBRARY:FILEPATH=", None),
+        ("Python_ROOT_DIR:PATH=/usr", None),
+        ("Python_ROOT_DIR:PATH=/opt/gone", "/opt/base"),
+        ("SKBUILD:STRING=2\nPython_ROOT_DIR:PATH=/usr", "/opt/base"),
+        ("pybind11_DIR:PATH=pybind11_DIR-NOTFOUND", None),
+        ("pybind11_DIR:PATH=", None),
+        ("Python_EXECUTABLE:FILEPATH=/opt/env/bin/python3.12", "/opt/env/bin/python3"),
+        ("_Python_EXECUTABLE:INTERNAL=/opt/env/bin/python3.12\nPython_EXECUTABLE:FILEPATH=/opt/env/bin/python3", None),
+    ],
+)  # fmt: skip
+def test_an_entry_that_was_passed_to_cmake_gets_the_new_python_s_value(entries: str, new: str | None) -> None:
+    """Values that were not found, and those of other prefixes, stay."""
+    platlib = "/opt/env/lib64/python3.14t/site-packages"
+    target = replace(facts("3.14.0", abi="t"), base_exec_prefix="/opt/base", platlib=platlib)
+    changes = [change for change in python_entries.plan(parse(entries), target) if change.new is not None]
+    assert [change.new for change in changes] == ([] if new is None else [new])
+
+
+def test_three_items_of_an_abi_are_all_that_older_cmakes_accept() -> None:
+    assert python_entries.plan(parse("Python_FIND_ABI:STRING=OFF;ANY;OFF"), facts()) == ()
+
+
+@pytest.mark.parametrize("package", ["Python", "Python3"])
+def test_an_interpreter_that_cmake_found_itself_is_kept_from_being_another_one(package: str) -> None:
+    changes = python_entries.plan(parse(f"_{package}_EXECUTABLE:INTERNAL=/opt/env/bin/python3.12"), facts())
+    assert [(change.name, change.old, change.new) for change in changes if change.new is not None] == [
+        (f"{package}_EXECUTABLE", None, "/opt/env/bin/python3")
+    ]
+
+
+PROPERTIES = (
+    "_{0}_INTERPRETER_PROPERTIES:INTERNAL=Python;3;11;7;64;<none>;cpython-311-x86_64-linux-gnu;abi3;/opt/env"
+)
+
+
+@pytest.mark.parametrize(
+    ("entries", "version"),
+    [
+        (PROPERTIES.format("Python3"), "3.11"),
+        ("_Python_INTERPRETER_PROPERTIES:INTERNAL=Py;3\nPYTHON_MODULE_EXTENSION:INTERNAL=.cpython-313t.so", "3.13t"),
+        ("SKBUILD_SOABI:STRING=cpython-310-x86_64-linux-gnu", "3.10"),
+        ("SKBUILD_SOABI:STRING=pypy310-pp73", ""),
+        ("USE_NUMPY:BOOL=ON", ""),
+    ],
+)  # fmt: skip
+def test_the_former_python_is_in_results_of_cmake_or_of_its_back_end(entries: str, version: str) -> None:
+    assert python_entries.version(parse(entries)) == version
+
+
+@pytest.mark.parametrize("name", ["Python_EXECUTABLE", "_Python3_EXECUTABLE", "PYTHON_EXECUTABLE"])
+def test_the_prefix_is_that_of_any_entry_with_the_interpreter(name: str) -> None:
+    assert python_entries.prefix(parse(f"{name}:FILEPATH=/opt/env/bin/python3.12")) == "/opt/env"
+    assert python_entries.prefix(parse("USE_NUMPY:BOOL=ON")) == ""
+
+
+@pytest.mark.parametrize("package", ["Python", "Python3"])
+@pytest.mark.parametrize(
+    ("entry", "differs"),
+    [
+        ("", False),
+        ("_{0}_INCLUDE_DIR:INTERNAL=/opt/env/include/python3.11", False),
+        ("_{0}_INCLUDE_DIR:INTERNAL=/opt/env/include/python3.12", True),
+        ("_{0}_NumPy_INCLUDE_DIR:INTERNAL=/opt/env/lib/python3.11/site-packages/numpy/_core/include", False),
+        ("_{0}_NumPy_INCLUDE_DIR:INTERNAL=/usr/include/numpy", True),
+    ],
+)
+def test_a_tree_describes_a_python_only_if_cmake_found_all_of_its_folders(
+    entry: str, differs: bool, package: str
+) -> None:
+    cache = parse(
+        PROPERTIES.format(package),
+        f"{package}_EXECUTABLE:FILEPATH=/opt/env/bin/python3",
+        entry.format(package),
+    )
+    assert len(list(python_entries.disagreements(cache, facts()))) == differs
+    assert python_entries.describes(cache, facts()) != differs
+    passed = parse(PROPERTIES.format(package), f"{package}_EXECUTABLE:FILEPATH=/opt/env/bin/python3.12")
+    assert not python_entries.describes(passed, facts()), "CMake was passed another Python since"
+    never_run = parse(f"{package}_EXECUTABLE:FILEPATH=/opt/env/bin/python3")
+    assert not python_entries.describes(never_run, facts())
+
+
 # ---- asking the interpreter --------------------------------------------------------------------------------------
 
 

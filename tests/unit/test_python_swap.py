@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -350,6 +351,25 @@ def test_an_interpreter_sees_the_modules_of_its_environment_and_none_of_the_curr
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
     assert python_facts.ask(Path(sys.executable)).numpy_include == "/numpy"
+
+
+def test_an_answer_is_the_marked_line_for_the_path_that_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link of a virtual environment stays: CMake would use the base's modules otherwise."""
+    python = fake_python(tmp_path, before="{}\n")
+    python.write_text(python.read_text() + "echo bye\n")
+    (tmp_path / "link").symlink_to(python)
+    monkeypatch.chdir(tmp_path)
+    assert python_facts.ask(Path("link")).executable == f"{tmp_path}/link"
+    python.write_text(python.read_text() + "exit 3\n")
+    with pytest.raises(InterpreterError, match="exit code 3"):
+        python_facts.ask(python)
+
+
+@pytest.mark.parametrize(("version", "abi", "short"), [("3.13.1", "t", "3.13t"), ("3.13.1", "", "3.13")])
+def test_a_version_names_the_free_threaded_python(version: str, abi: str, short: str) -> None:
+    assert facts(version, abi=abi).short == short
 
 
 @pytest.mark.parametrize(
@@ -847,6 +867,60 @@ def test_what_pytorch_itself_keeps_out_of_the_wheel_stays_out(
         word.removeprefix("-Cwheel.exclude=") for word in asked if word.startswith("-Cwheel.exclude=")
     ]
     assert excluded == ["*.a", "/torch/lib/libc10.so"]
+
+
+@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("has_log", [True, False])
+def test_the_back_end_is_called_for_this_tree_and_environment_alone(
+    code: int, has_log: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index, file or cache of pip's may bring another back end, and temporary files stay in the tree."""
+    (tmp_path / "tree").mkdir()
+    script = (
+        f'[ "$2" = pip ] || exit 9; pwd; printf "%s\\n" "$TMPDIR" "$PIP_CONFIG_FILE" "$@" >{tmp_path}/said'
+    )
+    python = program(tmp_path / "python", f"{script}; ls $TMPDIR >>{tmp_path}/said; exit {code}")
+    monkeypatch.chdir(tmp_path)
+    former = write(tmp_path / "tree" / skbuild_backend.TEMPORARY / "former")
+    log = tmp_path / "log" if has_log else None
+    with pytest.raises(skbuild_backend.SkbuildError, match=f"exit code {code}") if code else nullcontext():
+        skbuild_backend._call(Path("tree"), str(python), Path("dist"), ["a=b"], log=log)
+    temporary = str(former.parent)
+    assert (tmp_path / "said").read_text().split() == [
+        temporary, os.devnull, "-m", "pip", "wheel", ".", "-v", "--wheel-dir", f"{tmp_path}/dist",
+        "--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir", "--disable-pip-version-check",
+        "-Ca=b", "cmake",
+    ]  # fmt: skip
+    assert former.parent.exists() == bool(code), "a failure can be looked into"
+    assert log is None or log.read_text() == f"{tmp_path}/tree\n"
+
+
+def test_the_interpreter_of_the_back_end_s_state_is_the_new_one(tmp_path: Path) -> None:
+    write(
+        tmp_path / skbuild_backend.INFO, json.dumps({"skbuild_path": "/a", "python_executable": "/b", "c": 1})
+    )
+    claimed = skbuild_backend.claim(tmp_path, "/python", "/skbuild")
+    state = {"skbuild_path": "/skbuild", "python_executable": "/python", "c": 1}
+    assert {name: json.loads(text) for name, text in claimed.items()} == {skbuild_backend.INFO: state}
+
+
+def test_packing_a_wheel_asks_ninja_after_cmake_and_configuring_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(skbuild_backend, "_call", lambda *words, **more: calls.append((*words, more)))
+    write(tmp_path / "pyproject.toml")
+    skbuild_backend.wheel(tmp_path, "/python", tmp_path / "dist", ["lib/libc10.so"])
+    skbuild_backend.configure(tmp_path, "/python")
+    wheel, configure = calls
+    assert wheel == (
+        tmp_path,
+        "/python",
+        tmp_path / "dist",
+        ["wheel.exclude=/torch/lib/libc10.so"],
+        {"swapped": True},
+    )
+    assert configure[-1] == {"log": None}
 
 
 @pytest.mark.parametrize("swapped", [True, False])

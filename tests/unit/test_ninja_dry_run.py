@@ -156,6 +156,54 @@ def test_steps_with_one_description_are_traced_to_different_statements(tree: Pat
     assert [step.outputs for step in steps] == [("kernel.cu.o",), ("made.h",)]
 
 
+@pytest.mark.parametrize("first", ["Re-running CMake...", "Re-checking globbed directories..."])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_steps_are_not_believed_if_cmake_would_run_first(first: str, place: int, tree: Path) -> None:
+    """CMake may change every command line."""
+    steps = ["Building C object core.dir/a.o", "Generating made.h"]
+    steps.insert(place, first)
+    said = "".join(f"::step::{step}\n" for step in steps)
+    with pytest.raises(NinjaError, match="ninja wants to run CMake first: run `regenerate`"):
+        dry_run(tree, ninja=fake_ninja(tree, said))
+
+
+def test_steps_of_a_ninja_that_failed_are_not_believed(tree: Path) -> None:
+    said = "::step::Building C object core.dir/a.o\n"
+    with pytest.raises(NinjaError, match="no space left"):
+        dry_run(tree, ninja=fake_ninja(tree, said, "ninja: fatal: no space left", code=1))
+
+
+def test_ninja_prints_steps_as_they_are_read_here_whatever_the_user_set(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NINJA_STATUS", "[%f/%t] ")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    ninja = program(tree / "ninja", '[ "$LC_ALL" = C ] && echo "${NINJA_STATUS}Generating made.h"')
+    (step,) = dry_run(tree, ninja=str(ninja))
+    assert step.outputs == ("made.h",)
+
+
+def test_the_first_reason_of_an_output_counts() -> None:
+    """ninja looks no further then; later lines are consequences."""
+    lines = ["command line changed for a.o", "output a.o older than most recent input y.h (1 vs 2)"]
+    assert reasons(f"ninja explain: {line}" for line in lines) == {"a.o": "its command line changed"}
+
+
+def test_statements_in_other_files_are_read_and_variables_expanded_in_the_file_s_scope(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "build.ninja").write_text(
+        "FLAGS = -g\nrule cc\n  command = cc $FLAGS $DEFS -c $in\ninclude one.ninja\nsubninja two.ninja\n"
+    )
+    (tmp_path / "one.ninja").write_text(
+        "build a.o: cc a.c\n  FLAGS = $FLAGS -O2\n  DEFS = -D$OTHER\n  OTHER = X\n"
+    )
+    (tmp_path / "two.ninja").write_text("build b.o: cc b.c\n")
+    graph = Graph(tmp_path)
+    assert graph.command(graph.by_output["a.o"]) == "cc -g -O2 -D -c a.c"
+    assert graph.command(graph.by_output["b.o"]) == "cc -g  -c b.c"
+
+
 def test_failures_are_told_in_ninjas_words(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(NinjaError, match="multiple rules generate x"):
         dry_run(tree, ninja=fake_ninja(tree, stderr="ninja: error: multiple rules generate x", code=1))

@@ -17,10 +17,17 @@ import pytest
 from small_files import program, write
 
 from cmake_python_swap import __main__ as command_line
-from cmake_python_swap import python_entries, python_facts, python_swap, skbuild_backend, undo_folder
+from cmake_python_swap import (
+    python_entries,
+    python_facts,
+    python_headers,
+    python_swap,
+    skbuild_backend,
+    undo_folder,
+)
 from cmake_python_swap.cmake_cache import CMakeCache, load
 from cmake_python_swap.cmake_regenerate import RegenerateError
-from cmake_python_swap.frozen_settings import conflicts
+from cmake_python_swap.frozen_settings import changed, conflicts, difference
 from cmake_python_swap.python_facts import InterpreterError, PythonFacts
 from cmake_python_swap.python_swap import TreeRefused, swap
 
@@ -457,6 +464,82 @@ def test_a_compiler_of_the_same_name_in_another_folder_is_another_one(variable: 
     assert str(other) in sentence
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"CMAKE_{language}_FLAGS" for language in ("C", "CXX", "CUDA", "HIP", "OBJC", "OBJCXX", "ASM")),
+        *(f"CMAKE_CXX_{name}" for name in ("FLAGS_RELEASE", "COMPILER", "COMPILER_LAUNCHER", "COMPILER_ARG1")),
+        *(f"CMAKE_{kind}_LINKER_FLAGS" for kind in ("SHARED", "MODULE", "EXE", "STATIC")),
+        "CMAKE_SHARED_LINKER_FLAGS_RELEASE", "CMAKE_BUILD_TYPE", "CMAKE_INSTALL_PREFIX", "CMAKE_SYSROOT",
+        "CMAKE_OSX_DEPLOYMENT_TARGET", "CMAKE_OSX_ARCHITECTURES",
+    ],
+)  # fmt: skip
+def test_a_setting_of_every_command_line_must_not_change(name: str) -> None:
+    """Neither by CMake nor by the environment; also if CMake sets it for the first time."""
+    before = parse(f"{name}:STRING=-a -b", "OTHER:STRING=1")
+    after = parse(f"{name}:STRING=-a -c", "OTHER:STRING=2")
+    (sentence,) = changed(before, after)
+    assert sentence.startswith(f"CMake has set {name} to '-a -c'")
+    assert sentence.endswith("-b became -c")
+    assert len(list(changed(parse("OTHER:STRING=1"), after))) == 1
+    assert list(changed(before, before)) == []
+    (sentence,) = conflicts(before, {name: "/other"}, Path("/"))
+    assert f"${name} is" in sentence
+    is_free = name == "CMAKE_INSTALL_PREFIX"
+    of_back_end = parse("SKBUILD:STRING=2", f"{name}:STRING=-a -c")
+    assert len(list(changed(before, of_back_end))) == (not is_free), "it installs into a new folder each time"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("-O2 -g", "-O2 -g", ""),
+        ("-O2 -g", "-g -O2", "its words are in another order"),
+        ("-O2", "-O2 -g", "with -g"),
+        ("-O2 -g", "-O2", "without -g"),
+        ("-O2 -DA='b c'", "-O3 -DA='b c'", "-O2 became -O3"),
+        ("", "-a -b -c -d -e -f", "with -a -b -c -d and 2 more"),
+        ("-DA='", "-DA=' -g", "with -g"),
+    ],
+)
+def test_the_difference_of_two_command_lines_is_their_words(old: str, new: str, text: str) -> None:
+    assert difference(old, new) == text
+
+
+@pytest.mark.parametrize(
+    ("flags", "fits"),
+    [("-b -c", True), ("-a -b -c -d", True), ("-c -b", False), ("-a -d", False), ("-a -b -c -d -e", False)],
+)  # fmt: skip
+def test_flags_of_the_environment_are_a_part_of_the_tree_s_in_their_order(flags: str, fits: bool) -> None:
+    """CMake adds those of its platform files."""
+    assert (
+        not list(conflicts(parse("CMAKE_C_FLAGS:STRING=-a -b -c -d"), {"CFLAGS": flags}, Path("/")))
+    ) == fits
+
+
+def test_a_compiler_may_have_arguments_and_another_spelling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = program(tmp_path / "bin/g++", "")
+    (tmp_path / "c++").symlink_to(compiler)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    cache = parse(f"CMAKE_CXX_COMPILER:FILEPATH={compiler}")
+    for fitting in ("g++", "g++ -m64", f"{tmp_path}/c++", str(compiler)):
+        for name in ("CXX", "CMAKE_CXX_COMPILER"):
+            assert list(conflicts(cache, {name: fitting}, tmp_path)) == []
+    assert len(list(conflicts(cache, {"CXX": "clang++ -m64", "CMAKE_BUILD_TYPE": "x"}, tmp_path))) == 1
+
+
+def test_all_conflicts_are_named_and_missing_sources_too(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    cache = parse(
+        f"CMAKE_CACHEFILE_DIR:INTERNAL={tmp_path}/link", "CMAKE_HOME_DIRECTORY:INTERNAL=/gone",
+        "CMAKE_C_FLAGS:STRING=-a", "CMAKE_CXX_FLAGS:STRING=-a",
+    )  # fmt: skip
+    found = list(conflicts(cache, {"CFLAGS": "-b", "CXXFLAGS": "-c", "LDFLAGS": ""}, tmp_path))
+    assert [sentence.split()[0] for sentence in found] == ["/gone:", "$CFLAGS", "$CXXFLAGS"]
+
+
 def test_a_tree_that_moved_is_noticed(configured: CMakeCache, tmp_path: Path) -> None:
     (tmp_path / "moved").mkdir()
     (found,) = conflicts(configured, {}, tmp_path / "moved")
@@ -785,6 +868,75 @@ def test_other_headers_behind_the_same_path_make_the_python_side_compile_again(t
     assert tree.swap().objects == 1
     assert not (tree.build / "python.o").exists()
     assert (tree.build / "core.o").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "is_changed"),
+    [
+        ("", False),
+        ("include/Python.h", True),
+        ("numpy/deep/ndarray.h", True),
+        ("pybind11/cast.h", True),
+        ("include/notes.txt", False),
+        ("new", True),
+        ("gone", True),
+        ("another folder", False),  # the command lines change then
+        ("no record", False),
+        ("damaged", False),
+        ("list", False),
+    ],
+)
+def test_headers_of_python_and_its_packages_count_with_their_contents(
+    change: str, is_changed: bool, tmp_path: Path
+) -> None:
+    files = (
+        "include/Python.h",
+        "numpy/deep/ndarray.h",
+        "pybind11/cast.h",
+        "include/notes.txt",
+        "include/other.h",
+    )
+    for name in files:
+        write(tmp_path / name, "1")
+    folders = {
+        name: str(tmp_path / name.partition("_")[0])
+        for name in ("include", "numpy_include", "pybind11_include")
+    }
+    target = replace(facts(), **folders)  # type: ignore[arg-type]
+    python_headers.record(tmp_path, target)
+    record = tmp_path / python_headers.RECORD
+    match change:
+        case "new":
+            write(tmp_path / "include/new.h")
+        case "gone":
+            (tmp_path / "include/other.h").unlink()
+        case "another folder":
+            target = replace(target, include=str(tmp_path / "numpy"))
+        case "no record":
+            record.unlink()
+        case "damaged":
+            record.write_text("{")
+        case "list":
+            record.write_text("[]")
+        case name if name:
+            write(tmp_path / name, "2")
+    assert python_headers.changed(tmp_path, target) == is_changed
+
+
+def test_only_objects_of_the_python_side_are_forgotten(tmp_path: Path) -> None:
+    write(
+        tmp_path / "build.ninja",
+        NINJA_FILE.format(include="/include")
+        + """build missing.o: cc missing.cpp
+  OBJECT_DIR = torch/CMakeFiles/torch_python.dir
+build python.so: cc python.o
+  OBJECT_DIR = torch/CMakeFiles/torch_python.dir
+""",
+    )
+    for name in ("core.o", "python.o", "python.so"):
+        write(tmp_path / name)
+    assert python_headers.forget_objects(tmp_path, ["torch_python"]) == 1
+    assert {path.name for path in tmp_path.glob("*.*o")} == {"core.o", "python.so"}
 
 
 # ---- scikit-build-core ------------------------------------------------------------------------------------------

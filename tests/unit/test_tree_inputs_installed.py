@@ -256,7 +256,11 @@ def test_a_compile_begins_without_dead_outputs_and_with_its_files_recorded_last(
     steps: list[str] = []
 
     def step(name: str, result: object) -> Callable[..., object]:
-        return lambda *_: steps.append(name) or result
+        def run(*_: object) -> object:
+            steps.append(name)
+            return result
+
+        return run
 
     monkeypatch.setattr(Tree, "load", lambda _: None)
     monkeypatch.setattr(outputs, "remove_dead", step("remove_dead", ("generated.h",)))

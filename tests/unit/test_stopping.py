@@ -228,7 +228,7 @@ def test_a_worker_of_a_task_that_is_to_end_is_left(
         _memory=watch,
         _steps=lambda _: [],
         _log=print,
-        log=SimpleNamespace(mask=str),
+        log=SimpleNamespace(hide=str),
     )
     if ended:
         assert task.follow(cast(Any, None), cast(Any, None)) == outcome

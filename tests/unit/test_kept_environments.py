@@ -988,3 +988,20 @@ def test_a_record_is_replaced_as_a_whole(tmp_path: Path) -> None:
         assert environment_record.read(folder) in (EMPTY, done)
     environment_record.mark(here, is_complete=True)
     assert environment_record.read(here) == done
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")]
+)
+def test_a_record_that_cannot_be_read_is_not_taken_for_a_missing_one(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run would replace it, with other packages."""
+
+    def refuse(_: Path) -> None:
+        raise error
+
+    assert environment_record.read(tmp_path) is None
+    monkeypatch.setattr(files, "open_regular", refuse)
+    with pytest.raises(IntegrityError, match=str(error.strerror)):
+        environment_record.read(tmp_path)

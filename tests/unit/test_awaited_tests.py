@@ -64,7 +64,7 @@ def _python(name: str) -> str:
 
 def missing(tiny: Tiny) -> MissingTests:
     channel = tiny.options().packages
-    return find_missing_tests(channel, [path.name for path in Path(channel).glob("*/*.conda")])
+    return find_missing_tests(channel, sorted(path.name for path in Path(channel).glob("*/*.conda")))
 
 
 def shown_by_status(tiny: Tiny) -> str:

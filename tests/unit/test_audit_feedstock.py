@@ -291,6 +291,38 @@ def test_a_rendering_behind_the_pin_is_no_conflict(name: str) -> None:
     assert row(name, asks(name, "14.*"), pinned(key, "15")).verdict.status is Status.CONFLICT
 
 
+def test_a_key_of_two_systems_is_held_against_the_compiler_of_its_own(tmp_path: Path) -> None:
+    """``c_compiler_version`` is GCC's on Linux and clang's on macOS, ``c_stdlib_version`` glibc's and macOS's."""
+    pins = (
+        pinned("c_compiler_version", "15", "linux-64"),
+        pinned("c_compiler_version", "21", "osx-arm64"),
+        pinned("c_stdlib_version", "2.28", "linux-64"),
+        pinned("c_stdlib_version", "11.0", "osx-arm64"),
+    )
+    asked_for = (asks("gcc", "15.*"), asks("clang", "21.*"), asks("sysroot_linux-64", "2.28.*"))
+    project = target(make(tmp_path, META))
+    outcome = SourceOutcome(source="recipe_pins", facts=(*asked_for, *pins))
+    found = {one.name: one for one in tabulate(project, [outcome], names()).rows}
+    held = {
+        name: {fact.value for fact in found[name].facts if fact.name.endswith("_version")}
+        for name in ("gcc", "clang", "sysroot")
+    }
+    assert held == {"gcc": {"15"}, "clang": {"21"}, "sysroot": {"2.28"}}
+
+
+@pytest.mark.parametrize("name", ["recipe.yaml", "meta.yaml"])
+def test_a_feedstock_that_was_not_rendered_is_not_one_that_requires_nothing(
+    name: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "recipe" / name, META if name == "meta.yaml" else V1)
+    services = Services(tmp_path / "cache", offline=True)
+    request = AuditRequest(
+        target=target(make(tmp_path / "rendered", META)), services=services, repositories=Repositories(services),
+        configs=(), root=tmp_path, foreign=True,
+    )  # fmt: skip
+    assert "no rendered configs (run: conda-smithy rerender)" in recipe_pins.read(request).trouble
+
+
 def test_without_a_recipe_nothing_is_said_to_be_compiled(tmp_path: Path) -> None:
     project = target(tmp_path, upstream="https://example.org/faiss.git", ref="v1.14.3")
     vendored = SourceOutcome(

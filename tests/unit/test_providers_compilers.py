@@ -203,3 +203,10 @@ def test_versions_are_those_of_the_compiler_and_a_changed_compiler_changes_the_b
     other = compilers.packages(replace(toolchain, digest="other"), "linux-64")
     changed = {package.name: package.build_string for package in other}
     assert changed["gcc_linux-64"] != packages["gcc_linux-64"].build_string
+
+
+@pytest.mark.parametrize("root", ["f00d", ""], ids=["a Debian root", "this machine"])
+def test_nvcc_works_only_with_the_programs_of_its_time(root: str) -> None:
+    """Environments are kept from run to run only as long as the programs are the same."""
+    package = compilers.nvcc("13.0.88", "13.0", "linux-64", {}, needs=(), root=root)
+    assert package.starts_programs

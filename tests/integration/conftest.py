@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import resource
@@ -86,7 +87,7 @@ def podman_storage(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "podman"
     folder.mkdir(exist_ok=True)
     settings, engine = folder / "storage.conf", folder / "containers.conf"
-    storage = f'driver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n'
+    storage = f'driver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{_run_folder(folder)}"\n'
     # podman raises the numbers of open files and processes, which a container around this machine may forbid
     kinds = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
     most = {name: min(resource.getrlimit(kind)[1] % 2**32, 4096) for name, kind in kinds.items()}
@@ -94,6 +95,11 @@ def podman_storage(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str
     files.write(settings, f"[storage]\n{storage}")
     files.write(engine, f"[containers]\ndefault_ulimits = {limits}\n")
     return {"CONTAINERS_STORAGE_CONF": str(settings), "CONTAINERS_CONF": str(engine)}
+
+
+def _run_folder(storage: Path) -> Path:
+    """Return the folder of podman's sockets: if their paths have over 107 bytes, each container waits for 20 s."""
+    return Path("/tmp") / f"podman-{hashlib.sha256(bytes(storage)).hexdigest()[:8]}"
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +129,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if (folder / "graph").is_dir():
         environment = {"CONTAINERS_STORAGE_CONF": str(folder / "storage.conf")}
         client("podman", environment, "system", "reset", "--force")
+        shutil.rmtree(_run_folder(folder), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

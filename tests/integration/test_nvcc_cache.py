@@ -87,14 +87,29 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found.parent.parent
 
 
+def copy_file(source: str, copy: str) -> None:
+    """Copy a file that nobody changes; a link is enough, if both folders are on one file system."""
+    try:
+        os.link(source, copy)
+    except OSError:
+        shutil.copy2(source, copy)
+
+
+@pytest.fixture(scope="module")
+def programs(toolkit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the folders that nvcc starts its programs from, on the file system of temporary folders."""
+    copy = tmp_path_factory.mktemp("programs")
+    for name in ("bin", "nvvm"):
+        shutil.copytree(toolkit / name, copy / name, copy_function=copy_file, symlinks=True)
+    return copy
+
+
 @pytest.fixture
-def compiler(toolkit: Path, tmp_path: Path) -> Compiler:
+def compiler(toolkit: Path, programs: Path, tmp_path: Path) -> Compiler:
     copy = tmp_path / "toolkit"
-    copy.mkdir()
+    shutil.copytree(programs, copy, copy_function=os.link, symlinks=True)
     for part in toolkit.iterdir():
-        if part.name in ("bin", "nvvm"):
-            shutil.copytree(part, copy / part.name, copy_function=os.link, symlinks=True)
-        else:
+        if part.name not in ("bin", "nvvm"):
             (copy / part.name).symlink_to(part)
     compiler = Compiler(folder=tmp_path, nvcc=copy / "bin" / "nvcc")
     compiler.source()

@@ -332,6 +332,8 @@ def test_a_removed_tree_is_no_compile_where_the_object_cache_exists(
     with monkeypatch.context() as patch:
         patch.setenv("TORCH_CCACHE", "sccache")
         assert minutes(plan, fresh) < 60, "it has its objects elsewhere"
+        patch.setenv("TORCH_CCACHE", "/opt/bin/ccache-4.11")
+        assert minutes(plan, fresh) == 240, "ccache under another name"
         patch.setenv("TORCH_CCACHE", "none")
         assert minutes(plan, fresh) == 240
     write(folder / "0" / "1" / "23R")

@@ -485,7 +485,15 @@ def test_only_the_top_repository_s_submodules_without_an_entry_are_known(chain: 
 
 @pytest.mark.parametrize(
     ("most", "deepest", "is_told"),
-    [(500, 8, False), (3, 8, True), (5, 8, False), (500, 2, True), (500, 3, False)],
+    [
+        (500, 8, False),
+        (1, 8, True),
+        (3, 8, True),
+        (4, 8, False),
+        (5, 8, False),
+        (500, 2, True),
+        (500, 3, False),
+    ],
 )
 def test_submodules_that_were_left_out_are_told(
     most: int, deepest: int, is_told: bool, monkeypatch: pytest.MonkeyPatch

@@ -96,15 +96,17 @@ def read(request: AuditRequest) -> SourceOutcome:
     parents = [_parent((), top, top.commit)]
     troubles = {parents[0].trouble: None}
     found: list[FoundSubmodule] = []
+    left_out = 0
     for _ in range(_DEEPEST):
         links: list[Link] = []
         for parent in parents:
             links += [Link(parent=parent, path=path) for path in parent.gitlinks]
         level = _look_up_all(links[: _MOST - len(found)], request.repositories)
         found += level
+        left_out += len(links) - len(level)
         parents = [submodule.repository for submodule in level if submodule.repository is not None]
         troubles |= dict.fromkeys(parent.trouble for parent in parents)
-    if len(found) == _MOST or any(parent.gitlinks for parent in parents):
+    if left_out or any(parent.gitlinks for parent in parents):
         troubles[f"only the first {_MOST} submodules and {_DEEPEST} levels were read"] = None
     found.sort(key=lambda submodule: [part.encode(errors="surrogateescape") for part in submodule.chain])
     facts = tuple(submodule.fact for submodule in found)

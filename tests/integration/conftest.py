@@ -98,7 +98,7 @@ def podman_storage(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str
 
 
 def _run_folder(storage: Path) -> Path:
-    """Return the folder of podman's sockets: if their paths have over 107 bytes, each container waits for 20 s."""
+    """Return a short path for podman's sockets: below a long one, each container took 20 s more."""
     return Path("/tmp") / f"podman-{hashlib.sha256(bytes(storage)).hexdigest()[:8]}"
 
 

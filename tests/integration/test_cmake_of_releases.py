@@ -22,6 +22,7 @@ from small_files import write
 
 from cuda_code.cuda_archs import units
 from cuda_code.elf_file import opened
+from groundwork import files
 from groundwork.network.client import NetworkError
 from groundwork.network.index import offered, places
 from groundwork.network.wheel_contents import RemoteFile
@@ -254,12 +255,8 @@ class World:
 def _link_tree(source: Path, target: Path) -> None:
     """Copy a folder by hard links: nvcc finds its parts from the place of its file, which no symbolic link has."""
 
-    def link(old: str, new: str) -> str:
-        try:
-            os.link(old, new)
-        except OSError:
-            shutil.copy2(old, new)
-        return new
+    def link(old: str, new: str) -> None:
+        files.link(Path(old), Path(new))
 
     shutil.copytree(source, target, copy_function=link, symlinks=False, dirs_exist_ok=True)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from small_files import program
 
+from groundwork import files
 from pyg_extensions.install.compile_wheel import write_launcher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,12 +88,8 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found.parent.parent
 
 
-def copy_file(source: str, copy: str) -> None:
-    """Copy a file that nobody changes; a link is enough, if both folders are on one file system."""
-    try:
-        os.link(source, copy)
-    except OSError:
-        shutil.copy2(source, copy)
+def link_file(source: str, target: str) -> None:
+    files.link(Path(source), Path(target))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +97,7 @@ def programs(toolkit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the folders that nvcc starts its programs from, on the file system of temporary folders."""
     copy = tmp_path_factory.mktemp("programs")
     for name in ("bin", "nvvm"):
-        shutil.copytree(toolkit / name, copy / name, copy_function=copy_file, symlinks=True)
+        shutil.copytree(toolkit / name, copy / name, copy_function=link_file, symlinks=True)
     return copy
 
 

@@ -10,6 +10,7 @@ import pytest
 from wheels_world import library
 
 from cuda_code import library_facts
+from cuda_code.elf_file import NotElf
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="cc is not installed")
 
@@ -68,3 +69,9 @@ def test_every_python_that_a_library_names_is_listed_with_its_place(
     name: str, needed: tuple[str, ...], constants: bytes, pythons: list[tuple[str, str]]
 ) -> None:
     assert list(library_facts._pythons(f"folder/{name}", needed, constants)) == pythons
+
+
+def test_a_pipe_in_place_of_a_library_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "libx.so")
+    with pytest.raises(NotElf, match="a pipe"):
+        library_facts.read(tmp_path / "libx.so", "libx.so")

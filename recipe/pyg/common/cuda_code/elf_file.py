@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 MAGIC = b"\x7fELF"
 #: First bytes of a 64-bit little-endian ELF file.
@@ -193,15 +193,25 @@ def _in_place_of_elf(head: bytes, size: int) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[ElfFile]:
-    """Open a file as :class:`ElfFile`, mapped into memory.
+def opened_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading.
 
-    Raises NotElf: The file is something else, empty, or damaged.
+    Raises NotElf: The file is a pipe or a device.
     """
     # a pipe in the place of a library must not block
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise NotElf("a pipe or device, not a library")
+        yield stream
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[ElfFile]:
+    """Open a file as :class:`ElfFile`, mapped into memory.
+
+    Raises NotElf: The file is something else, empty, or damaged.
+    """
+    with opened_file(path) as stream:
         try:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cuda_code import cuda_archs
-from cuda_code.elf_file import MAGIC, ElfFile, opened
+from cuda_code.elf_file import MAGIC, ElfFile, opened, opened_file
 from cuda_code.torch_abi import c_symbols, cpp_symbols
 
 #: The extensions' error on a GPU if they were compiled without CUDA.
@@ -109,7 +109,7 @@ def read(file: Path, path: str) -> LibraryFacts | None:
     Raises NotElf: The library is damaged, or another kind of file has its name.
     Raises ValueError: Its device code has an unknown form.
     """
-    with file.open("rb") as stream:
+    with opened_file(file) as stream:
         head = stream.read(4096)
     if not head.startswith(MAGIC):
         is_named_library = _NAMED_LIBRARY.fullmatch(file.name)

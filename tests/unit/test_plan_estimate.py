@@ -26,6 +26,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.providers.select import provider_of
 from megabuild.run import duration, outlook
 from megabuild.run import progress as progress_module
 from megabuild.run.build_output import Parser
@@ -107,6 +108,26 @@ def test_objects_of_another_config_spare_most_of_a_compile(repository: Path, tmp
     plan = a_plan(repository, tmp_path, "linux_64_cpu")
     shared = replace(plan, shared="linux_64_cpu_generic")
     assert estimate_of(shared).hours < 0.3 * estimate_of(plan).hours
+
+
+@pytest.mark.parametrize(
+    ("use", "shared", "share"),
+    [
+        (TreeUse.FRESH, "", 1.0),
+        (TreeUse.FRESH, "linux_64_cpu_generic", 0.03),
+        (TreeUse.RESUME, "", 0.0),  # its steps are those that are left
+        (TreeUse.REUSE, "", 0.0),
+    ],
+)
+def test_a_compile_of_all_objects_is_expected_to_take_the_table_s_time(
+    use: TreeUse, shared: str, share: float, repository: Path, tmp_path: Path
+) -> None:
+    plan = replace(a_plan(repository, tmp_path, "linux_64_cpu"), shared=shared)
+    items = [replace(item, package=replace(item.package, staging_host=("zlib",))) for item in plan.items]
+    figures = estimate_of(replace(plan, items=tuple(items)), use=use)
+    hours = provider_of(plan.config).cpu_figures.hours
+    at_once = min(figures.jobs.count, measure().cores)
+    assert figures.compile_seconds == pytest.approx(share * hours * 3600 / at_once, abs=1)
 
 
 @pytest.mark.parametrize("method", [Method.COMPILE, Method.NOTHING])

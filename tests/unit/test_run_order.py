@@ -528,26 +528,30 @@ def test_each_step_of_a_build_is_shown_and_a_staging_sealed_before_packages_are_
     done: list[object] = []
     monkeypatch.setattr(output_folder, "seal_stagings", lambda _: done.append("seal"))
     row = SimpleNamespace(
-        phase=lambda text, level=None: done.append(text), advance=lambda *numbers: done.append(numbers)
+        phase=lambda text, level=None, expected=0.0: done.append((text, expected) if expected else text),
+        advance=lambda *numbers: done.append(numbers),
     )
     status = SimpleNamespace(set_packages=lambda names, state: done.append((*names, state)))
-    run = SimpleNamespace(plan=SimpleNamespace(staged_name="libtorch"), status=status)
+    estimate = SimpleNamespace(compile_seconds=4500.0)
+    run = SimpleNamespace(plan=SimpleNamespace(staged_name="libtorch"), status=status, estimate=estimate)
     attempt = SimpleNamespace(name="pytorch", phase="", row=row, run=run)
     build = PackageBuild.__new__(PackageBuild)
     build._attempt = cast(Any, attempt)
     build._out = tmp_path / "out"
     build.missing = {f"{name}.conda": cast(Any, SimpleNamespace(name=name)) for name in ("a", "b")}
     steps = [
+        BuildStep(kind=StepKind.PHASE, phase="configure"),
         BuildStep(kind=StepKind.PHASE, phase="compile"),
         BuildStep(kind=StepKind.COUNT, done=1, total=2),
         BuildStep(kind=StepKind.PACKAGE, package="libtorch"),
+        BuildStep(kind=StepKind.PHASE, package="pytorch", python="3.12", phase="compile"),
         BuildStep(kind=StepKind.PHASE, package="pytorch", python="3.12", phase="swap"),
         BuildStep(kind=StepKind.TEST, package="a"),
     ]
     build._take(steps)
     assert done == [
-        "libtorch: compile", (1, 2), "seal", "libtorch: build script", "pytorch 3.12: swap", "testing pytorch",
-        ("a.conda", PackageState.TESTING),
+        "libtorch: configure", ("libtorch: compile", 4500.0), (1, 2), "seal", "libtorch: build script",
+        "pytorch 3.12: compile", "pytorch 3.12: swap", "testing pytorch", ("a.conda", PackageState.TESTING),
     ]  # fmt: skip
     assert attempt.phase == "swap", "an error names it"
 

@@ -197,6 +197,25 @@ def test_the_time_left_passes_after_the_last_update() -> None:
     assert show.run_line(record, 130.0).startswith("building, 2:10 min so far, 1:30 min left, ends ")
 
 
+@pytest.mark.parametrize(
+    ("done", "elapsed", "expected", "left"),
+    [
+        (80, 60, 0.0, "14:00 min"),  # no table: by the rate of 16 seconds for one in 50
+        (80, 60, 4500.0, "58:00 min"),
+        (160, 420, 4500.0, "56:00 min"),
+        (300, 1200, 4500.0, "1:00 h"),  # from a quarter of the steps on by the rate alone
+        (600, 1200, 4500.0, "20:00 min"),
+        (80, 9000, 4500.0, "9:20 h"),  # longer than the table says
+    ],
+)
+def test_the_time_left_of_a_compile_is_the_table_s_at_first(
+    done: int, elapsed: float, expected: float, left: str
+) -> None:
+    compiling = structs.replace(COMPILING, since=1000.0, done=done, total=1200, unit="", expected=expected)
+    line = show.activity_line(compiling, 1000.0 + elapsed, rate=True)
+    assert line.endswith(f", {left} left")
+
+
 def test_packages_that_were_there_or_are_published_are_counted() -> None:
     states = dict(enumerate(PackageState))
     record = a_state(packages={str(number): state for number, state in states.items()})

@@ -28,7 +28,8 @@ SWAP = "swap"
 _REMEMBERED_LINES = 2000
 _LONGEST_LINE = 100_000
 _BEFORE_COMPILE = (STAGING, "sync", "configure")
-_COMPILE = "compile"
+#: The phase in which ninja compiles.
+COMPILE = "compile"
 #: ninja's line of a finished object: its language and path.
 _OBJECT = re.compile(r"^\[\d+/\d+ [^\]]*\] Building (?P<language>\w+) object (?P<path>\S+)")
 #: Lines of rattler-build's about each script of a package's test: on its environment, above its output, and below it.
@@ -152,7 +153,7 @@ class Parser:
         pythons = sum(spent for (is_staging, _), spent in self._seconds.items() if not is_staging)
         staging = {phase: spent for (is_staging, phase), spent in self._seconds.items() if is_staging}
         spent_before = sum(staging.get(phase, 0.0) for phase in _BEFORE_COMPILE)
-        compile_seconds = staging.get(_COMPILE, 0.0)
+        compile_seconds = staging.get(COMPILE, 0.0)
         return RunCosts(
             seconds=seconds,
             configure=spent_before,

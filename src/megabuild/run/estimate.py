@@ -51,6 +51,8 @@ class Estimate:
     tests_cpu_hours: float = 0.0  #: CPU hours of them for PyTorch's own tests
     hours: float = 0.0  #: wall-clock hours, with the planned jobs
     expected: float = 0.0  #: seconds, by former runs alone; 0 without one
+    #: seconds of libtorch's compile, by the table; 0 without one, or if the run finds objects of former runs
+    compile_seconds: float = 0.0
     basis: str = ""  #: source of the figures, in a few words
     heavy_jobs: int = 0  #: how many of the jobs may compile heavy objects; 0 if no object is heavy
     jobs: Jobs = field(default_factory=lambda: Jobs(count=1, reason=""))  #: compile jobs at once
@@ -84,6 +86,9 @@ def estimate(progress: Progress) -> Estimate:
     parallel_hours = tests_hours + _task_hours(tasks)
     cpu_hours = _compile_hours(progress, figures) + parallel_hours
     hours = cpu_hours / at_once
+    compile_seconds = 0.0
+    if progress.kind is RunKind.SCRATCH:
+        compile_seconds = _libtorch_hours(progress, figures) * 3600 / at_once
     basis = figures.basis
     if progress.kind in (RunKind.REBUILD, RunKind.REPACK):
         cpu_hours = _rebuild_hours(progress, figures) + parallel_hours
@@ -116,6 +121,7 @@ def estimate(progress: Progress) -> Estimate:
         tests_cpu_hours=round(tests_hours, 3),
         hours=round(hours, 3),
         expected=last.seconds,
+        compile_seconds=round(compile_seconds),
         basis=basis,
         heavy_jobs=heavy_jobs,
         jobs=jobs,
@@ -170,11 +176,17 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
 
 def _compile_hours(progress: Progress, figures: Figures) -> float:
     hours = progress.rounds * figures.python_hours
-    if progress.compiles_staging:
-        hours += figures.hours
     if progress.plan.shared:
         hours *= _SHARED
+    if progress.compiles_staging:
+        hours += _libtorch_hours(progress, figures)
     return hours
+
+
+def _libtorch_hours(progress: Progress, figures: Figures) -> float:
+    if progress.plan.shared:
+        return figures.hours * _SHARED
+    return figures.hours
 
 
 def _tests_hours(progress: Progress, figures: Figures) -> float:

@@ -17,7 +17,7 @@ from megabuild.engine.job import Job, Outcome
 from megabuild.engine.supervisor import Place
 from megabuild.plan.plan import PlanItem
 from megabuild.run.attempt import BROKEN, Attempt
-from megabuild.run.build_output import BuildStep, StepKind
+from megabuild.run.build_output import COMPILE, BuildStep, StepKind
 from megabuild.run.progress import Progress
 from megabuild.run.shelf import Shelf
 from megabuild.status.record import PackageState
@@ -105,7 +105,10 @@ class PackageBuild:
             case StepKind.PHASE:
                 attempt.phase = step.phase
                 label = title(step.package or attempt.run.plan.staged_name, step.python, step.phase)
-                row.phase(label)
+                expected = 0.0
+                if not step.package and step.phase == COMPILE:
+                    expected = attempt.run.estimate.compile_seconds
+                row.phase(label, expected=expected)
             case StepKind.PACKAGE:
                 output_folder.seal_stagings(self._out)  # before packages are made from a finished staging
                 row.phase(title(step.package, step.python, "build script"), level=logging.DEBUG)

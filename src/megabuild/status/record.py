@@ -28,6 +28,7 @@ class Activity(msgspec.Struct, kw_only=True):
     done: int = 0  #: number of finished steps of ninja, or of ``unit``; 0 of 0 if nothing is counted
     total: int = 0
     unit: str = ""  #: ``bytes`` or ``packages``; empty for ninja's steps
+    expected: float = 0.0  #: seconds from its beginning to its end, by the plan's table; 0 if unknown
 
 
 class PackageState(str, Enum):

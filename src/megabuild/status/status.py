@@ -52,13 +52,18 @@ class Task(AbstractContextManager["Task"]):
     def __exit__(self, *_: object) -> None:
         self.idle()
 
-    def phase(self, what: str, *, total: int = 0, unit: str = "", level: int = 0) -> None:
-        """Begin a phase and end the one before; after the end of the run, only log."""
-        self.begin(what, total=total, unit=unit)
+    def phase(
+        self, what: str, *, total: int = 0, unit: str = "", level: int = 0, expected: float = 0.0
+    ) -> None:
+        """Begin a phase and end the one before; after the end of the run, only log.
+
+        ``expected``: its seconds by the plan's table; 0 if unknown.
+        """
+        self.begin(what, total=total, unit=unit, expected=expected)
         _log_phase(level or self.level, what)
         self._status.publish(at_once=True)
 
-    def begin(self, what: str, *, total: int = 0, unit: str = "") -> None:
+    def begin(self, what: str, *, total: int = 0, unit: str = "", expected: float = 0.0) -> None:
         """Do as :meth:`phase`, but neither log nor publish, so that the caller may hold the status's lock."""
         with self._status.lock:
             self.idle()
@@ -67,7 +72,7 @@ class Task(AbstractContextManager["Task"]):
                 record.status = RunStatus.BUILDING
             if not record.ended:
                 self._activity = Activity(
-                    task=self.name, what=what, since=time.time(), total=total, unit=unit
+                    task=self.name, what=what, since=time.time(), total=total, unit=unit, expected=expected
                 )
                 record.activities.append(self._activity)
 

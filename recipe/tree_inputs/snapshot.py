@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import generators
 from .aliases import find_aliases
-from .contents import UNKNOWN, Contents, digest_of
+from .contents import UNKNOWN, Contents, digest_of, follow
 from .inputs import Inputs
 from .owners import Owner, Owners
 from .record import COMPLETE, STARTED, Checks, Found, Kind, Package, Record, Role, read, write
@@ -42,12 +42,14 @@ def begin(build_dir: Path, environment: Mapping[str, str]) -> int:
             below = contents.below(folder)
             folders[folder] = digest_of(below)
             files |= below
+        aliases = find_aliases(tree, searched_folders(tree, inputs.toolchain), environment)
+        files |= _behind_links(files, aliases)
         former = read(build_dir / COMPLETE)
         checks = Checks(
             languages=inputs.languages,
             generators=generators.digests(tree, contents),
             include_folders=searched,
-            aliases=find_aliases(tree, searched_folders(tree, inputs.toolchain), environment),
+            aliases=aliases,
             follows=former.identity if former else "",
         )
         write(started, Record(files=files, folders=folders, checks=checks))
@@ -56,6 +58,11 @@ def begin(build_dir: Path, environment: Mapping[str, str]) -> int:
         started.unlink(missing_ok=True)
         raise
     return len(files)
+
+
+def _behind_links(files: Mapping[str, str], aliases: Mapping[str, str]) -> dict[str, str]:
+    """Return the hashes of files to which recorded links lead, by their own paths, which lists of headers may have."""
+    return {follow(path, aliases): content for path, content in files.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -395,6 +395,26 @@ class TestKilled:
         assert recorded is not None
         assert recorded.unknown == ()
 
+    @pytest.mark.parametrize("place", ["header", "folder"])
+    def test_objects_with_a_header_behind_a_link_are_kept(self, world: World, place: str) -> None:
+        """GCC lists it by its own path if that is shorter, as Debian's headers of Linux."""
+        real = write(world.folder / "k" / "v.h", "#define VALUE 1\n")
+        os.utime(real, (OLD, OLD))
+        if place == "header":
+            world.link("include/pack/value.h", str(real))
+        else:
+            world.link("include/kernel", str(real.parent))
+            world.header("pack/value.h", "#include <kernel/v.h>\n")
+        self.first(world)
+        made = world.dates()
+        assert str(real) in world.run("ninja", "-C", str(world.build), "-t", "deps")
+        assert not world.compare().is_changed
+        assert world.dates() == made
+        write(real, "#define VALUE 2\n")
+        os.utime(real, (OLD, OLD))
+        assert "user.cpp" in world.rebuild()
+        assert world.says()["user"] == "21"
+
     def test_without_a_record_of_its_start_all_is_made_again(self, world: World) -> None:
         self.first(world)
         (world.build / STARTED).unlink()

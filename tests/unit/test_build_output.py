@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from megabuild.engine.logs import UNKNOWN, ScriptKind, ScriptLine
 from megabuild.plan.environment_inputs import ObjectCounts
 from megabuild.run import build_output
 from megabuild.run.build_output import BuildStep, Parser, StepKind
-from megabuild.run.ninja_log import read_ninja_log
+from megabuild.run.ninja_log import read_ninja_log, share_of_objects
 
 
 def line(
@@ -161,3 +162,17 @@ def test_a_ninja_log_tells_how_long_objects_and_links_took(tmp_path: Path) -> No
     assert read_ninja_log(tmp_path / "none").links == 0
     write(tmp_path / "tree/build/other").with_name(".ninja_log").symlink_to(tmp_path / "build/.ninja_log")
     assert read_ninja_log(tmp_path / "tree").links == 0, "a build's link out of its tree"
+
+
+@pytest.mark.parametrize("missing", [".ninja_log", "build.ninja"])
+@pytest.mark.parametrize("is_pipe", [True, False])
+def test_of_a_tree_that_cannot_be_read_no_object_is_known(
+    tmp_path: Path, missing: str, is_pipe: bool
+) -> None:
+    write(tmp_path / "build/build.ninja", "build a.cpp.o: CXX a.cpp\n")
+    write(tmp_path / "build/.ninja_log", "# ninja log v7\n0\t1\t1\ta.cpp.o\t1\n")
+    assert share_of_objects(tmp_path) == 1
+    (tmp_path / "build" / missing).unlink()
+    if is_pipe:
+        os.mkfifo(tmp_path / "build" / missing)
+    assert share_of_objects(tmp_path) == 0

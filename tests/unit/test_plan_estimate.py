@@ -115,7 +115,8 @@ def test_objects_of_another_config_spare_most_of_a_compile(repository: Path, tmp
     [
         (TreeUse.FRESH, "", 1.0),
         (TreeUse.FRESH, "linux_64_cpu_generic", 0.03),
-        (TreeUse.RESUME, "", 0.0),  # its steps are those that are left
+        (TreeUse.RECOMPILE, "", 1.0),
+        (TreeUse.RESUME, "", 0.25),  # of four objects, the log has three
         (TreeUse.REUSE, "", 0.0),
     ],
 )
@@ -123,6 +124,11 @@ def test_a_compile_of_all_objects_is_expected_to_take_the_table_s_time(
     use: TreeUse, shared: str, share: float, repository: Path, tmp_path: Path
 ) -> None:
     plan = replace(a_plan(repository, tmp_path, "linux_64_cpu"), shared=shared)
+    build = plan.options.state / "tree" / "build"
+    statements = [f"build c10/{name}.cpp.o: CXX /tree/{name}.cpp || order\n  FLAGS = -O2" for name in "abcd"]
+    write(build / "build.ninja", "\n".join([*statements, "build lib/libc10.so: LINK c10/a.cpp.o", ""]))
+    made = [f"0\t9\t1\tc10/{name}.cpp.o\t1\n" for name in "abcaz"]
+    write(build / ".ninja_log", "".join(["# ninja log v7\n", *made, "9\t10\t1\tlib/libc10.so\t1\n"]))
     items = [replace(item, package=replace(item.package, staging_host=("zlib",))) for item in plan.items]
     figures = estimate_of(replace(plan, items=tuple(items)), use=use)
     hours = provider_of(plan.config).cpu_figures.hours

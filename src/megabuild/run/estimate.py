@@ -16,9 +16,11 @@ from megabuild.plan import upstream_tests
 from megabuild.plan.last_run import RunKind
 from megabuild.plan.options import MODEL
 from megabuild.plan.plan import Method, Plan, Task
+from megabuild.plan.tree_reuse import TreeUse
 from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
 from megabuild.run.duration import estimate_duration
+from megabuild.run.ninja_log import share_of_objects
 from megabuild.run.progress import Progress
 
 GB = 1_000_000_000
@@ -87,7 +89,7 @@ def estimate(progress: Progress) -> Estimate:
     cpu_hours = _compile_hours(progress, figures) + parallel_hours
     hours = cpu_hours / at_once
     compile_seconds = 0.0
-    if progress.kind is RunKind.SCRATCH:
+    if progress.compiles_staging and not progress.has_objects:
         compile_seconds = _libtorch_hours(progress, figures) * 3600 / at_once
     basis = figures.basis
     if progress.kind in (RunKind.REBUILD, RunKind.REPACK):
@@ -184,9 +186,13 @@ def _compile_hours(progress: Progress, figures: Figures) -> float:
 
 
 def _libtorch_hours(progress: Progress, figures: Figures) -> float:
+    """Return the CPU hours of libtorch's compile, or of the rest of one that was interrupted."""
+    hours = figures.hours
     if progress.plan.shared:
-        return figures.hours * _SHARED
-    return figures.hours
+        hours *= _SHARED
+    if progress.tree.use is TreeUse.RESUME and not progress.has_objects:
+        hours *= 1 - share_of_objects(progress.plan.options.state / "tree")
+    return hours
 
 
 def _tests_hours(progress: Progress, figures: Figures) -> float:

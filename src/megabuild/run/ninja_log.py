@@ -1,4 +1,4 @@
-"""Reads from a tree how long its objects and links took."""
+"""Reads from a tree how many of its objects are compiled, and how long its objects and links took."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from groundwork.errors import IntegrityError
 from megabuild.run.build_output import kind_of_object
 
 _LOG = Path("build", ".ninja_log")
+_STATEMENTS = Path("build", "build.ninja")
+_OBJECT_STATEMENT = re.compile(r"^build (?P<output>\S+\.o(?:bj)?): ", re.MULTILINE)
 _MOST_BYTES = 64 << 20
 #: begin and end in milliseconds of ninja's run, date, output, hash of the command
 _LINE = re.compile(r"^(?P<begin>\d{1,12})\t(?P<end>\d{1,12})\t\d+\t(?P<output>[^\t]+)\t", re.MULTILINE)
@@ -29,13 +31,8 @@ class StepSeconds:
 
 def read_ninja_log(tree: Path) -> StepSeconds:
     """Return the durations in a tree's log, of each output the last one; a build writes the log."""
-    try:
-        with files.open_regular(tree / _LOG, below=tree) as file:
-            text = file.read(_MOST_BYTES).decode(errors="replace")
-    except (OSError, IntegrityError):
-        text = ""
     seconds: dict[str, float] = {}
-    for line in _LINE.finditer(text):
+    for line in _LINE.finditer(_read(tree, _LOG)):
         seconds[line["output"]] = max(0, int(line["end"]) - int(line["begin"])) / 1000
     by_kind = defaultdict[str, list[float]](list)
     links = 0.0
@@ -47,3 +44,24 @@ def read_ninja_log(tree: Path) -> StepSeconds:
             links += spent
     means = {kind: round(sum(several) / len(several), 3) for kind, several in by_kind.items()}
     return StepSeconds(objects=means, links=round(links, 3))
+
+
+def share_of_objects(tree: Path) -> float:
+    """Return the share of a tree's objects that are compiled, 0 to 1; 0 if the tree's files cannot be read.
+
+    A build writes these files: the share is good for an estimate only.
+    """
+    objects = {statement["output"] for statement in _OBJECT_STATEMENT.finditer(_read(tree, _STATEMENTS))}
+    compiled = {line["output"] for line in _LINE.finditer(_read(tree, _LOG))}
+    if not objects:
+        return 0.0
+    return len(objects & compiled) / len(objects)
+
+
+def _read(tree: Path, path: Path) -> str:
+    """Return the text of a tree's file; empty if it cannot be read."""
+    try:
+        with files.open_regular(tree / path, below=tree) as file:
+            return file.read(_MOST_BYTES).decode(errors="replace")
+    except (OSError, IntegrityError):
+        return ""

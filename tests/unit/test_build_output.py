@@ -100,6 +100,21 @@ def test_swaps_are_told_and_kept() -> None:
     assert parser.swaps == {"3.11": {"steps": 163, "core": 0}}
 
 
+@pytest.mark.parametrize(
+    ("figures", "told"),
+    [
+        ("files=1 objects=1 links=0 others=0 core=1", ["1 object removed"]),
+        ("files=0 objects=416 links=3 others=0 core=416", ["416 objects removed"]),
+        ("files=0 objects=0 links=0 others=0 core=0", []),
+        ("files=1", []),
+    ],
+)
+def test_objects_that_a_kept_tree_loses_are_told(figures: str, told: list[str]) -> None:
+    with kept_sentences() as kept:
+        feed(Parser(), line(f"::megabuild:: inputs {figures}"))
+    assert [sentence.getMessage().partition(" from")[0] for sentence in kept] == told
+
+
 def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(build_output, "monotonic", clock)

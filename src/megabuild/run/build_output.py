@@ -24,6 +24,8 @@ from megabuild.status.status import logger
 STAGING = "staging"
 #: The phase of the Python swap, and the mark of the line with its figures.
 SWAP = "swap"
+#: The mark of the line with the number of objects that a comparison with the environment removed.
+INPUTS = "inputs"
 #: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES = 2000
 _LONGEST_LINE = 100_000
@@ -39,6 +41,7 @@ _SCRIPT_FAILED = re.compile(r"^Script failed with status \d+$")
 #: Targets of a Python; CMake builds _C and _nccl_ep since 2.13.
 _BINDINGS = re.compile(r"/(?:torch_python|functorch|nnapi_backend|_C|_nccl_ep)\.dir/")
 _OF_CUDA = re.compile(r"cuda|nvrtc")
+_REMOVED_OBJECTS = re.compile(r"\bobjects=(\d{1,9})\b")
 
 
 def kind_of_object(text: str) -> str:
@@ -127,8 +130,12 @@ class Parser:
             )
             return
         marker = MARKER.match(line.text)
-        if marker is not None and marker[1] == SWAP:
+        if marker is None:
+            return
+        if marker[1] == SWAP:
             self._note_swap(marker[2])
+        elif marker[1] == INPUTS:
+            self._note_inputs(marker[2])
 
     def _note_step(self, line: ScriptLine, step: Step) -> None:
         """Measure phases, and count objects."""
@@ -173,6 +180,15 @@ class Parser:
             self.swaps[values["to"]] = {"steps": steps, "core": core}
             counts = f"{counted(steps, 'step')} to run, {counted(core, 'core object')} among them"
             logger.info("Python %s -> %s: %s", values.get("from", ""), values["to"], counts)
+
+    def _note_inputs(self, text: str) -> None:
+        """Tell how many objects a kept tree lost: ``files=1 objects=8 links=0``."""
+        removed = _REMOVED_OBJECTS.search(text)
+        if removed is None:  # not a line of the recipe's
+            return
+        count = int(removed[1])
+        if count:
+            logger.info("%s removed from the tree: they may have read other files", counted(count, "object"))
 
     def seconds_of(self, package: PackageId, *, with_staging: bool) -> float:
         """Return the duration of a new package's build script so far, and of the staging if it counts as its part.

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from debian_inputs import DebianInputs, install_packages, python_channel
@@ -19,6 +19,13 @@ TREE = "/opt/megabuild/tree"
 RECIPE = "/opt/megabuild/recipe"
 TOOLS = "/opt/megabuild/tools"
 DEPFILES = f"{TREE}/depfiles"  # inside the tree: the stub compiler hands them out as hard links
+#: Runs a command with the recipe's settings; nvcc has the stub as its launcher, because CMake finds CUDA's files by
+#: nvcc's place.
+BUILD_ENVIRONMENT = f"""
+source {RECIPE}/build_env.sh
+export CMAKE_CUDA_COMPILER_LAUNCHER={TOOLS}/stub/launcher
+exec "$@"
+"""
 _OFF = (
     "CCACHE CUDA DISTRIBUTED FBGEMM GFLAGS GLOG GLOO ITT KINETO MKLDNN MPI NNPACK NUMA PYTORCH_QNNPACK QNNPACK ROCM "
     "TENSORPIPE VALGRIND XNNPACK XPU"
@@ -35,11 +42,16 @@ def prepare(
         # Installing writes the prefix into scripts and sysconfig: each is installed at the one place it is used at.
         install_packages([f"python {python}.*", *packages], [channel], work / "prefix")
         (work / "prefix").rename(work / "prefixes" / python)
+    return lay_out(work, inputs, recipe)
+
+
+def lay_out(work: Path, inputs: DebianInputs, recipe: Path) -> RealGraph:
+    """Lay out a tree and the tools beside prefixes that are there already."""
     here, tools = Path(__file__).parent, work / "tools"
     (tools / "stub").mkdir(parents=True)
     (tools / "bin").mkdir()
     shutil.copy(here / "prepare_stub_build.py", tools / "bin")
-    for program in ("stub/gcc", "stub/g++", "bin/cmake"):
+    for program in ("stub/gcc", "stub/g++", "stub/launcher", "bin/cmake"):
         shutil.copy(here / ("stub_cmake.sh" if "cmake" in program else "stub_compiler.sh"), tools / program)
         (tools / program).chmod(0o755)
     shutil.copytree(inputs.source, work / "tree", symlinks=True)
@@ -60,6 +72,7 @@ class RealGraph:
     `work`: folder with ``tree`` (the sources) and ``prefixes/<python>``, each of which was installed as ``prefix``
       and then moved away.
     `recipe`, `tools`: the recipe's folder; the folder of the fake compiler and of the scan of headers.
+    `variant`: values of a config; with them, the recipe's build_env.sh sets the environment.
     """
 
     root: Path
@@ -67,6 +80,8 @@ class RealGraph:
     recipe: Path
     tools: Path
     mounts: tuple[Mount, ...] = ()  #: over files of the root
+    variant: Mapping[str, str] = field(default_factory=dict)
+    version: str = "2.6.0"  #: of PyTorch
 
     @property
     def build(self) -> Path:
@@ -91,6 +106,8 @@ class RealGraph:
         """Run a command in the tree, with one Python in the prefix; ``stub``: compile nothing."""
         prefix = prefix or self.prefix
         isolation = Bubblewrap(root=self.root, network=False)
+        if self.variant:
+            argv = ["bash", "-ec", BUILD_ENVIRONMENT, "bash", *argv]
         env = {
             **self._environment(prefix),
             **({"STUB_DEPFILES": DEPFILES} if stub else {}),
@@ -138,10 +155,10 @@ class RealGraph:
         return self.run(python, argv, environment=environment, prefix=prefix)
 
     def object_times(self) -> dict[str, int]:
-        """Modification times of all objects, by path in the build folder."""
+        """Modification times of all objects, by path in the build folder; without those of CMake's own tests."""
         return {
             str(path.relative_to(self.build)): path.stat().st_mtime_ns
-            for path in self.build.rglob("CMakeFiles/**/*.o")
+            for path in self.build.rglob("CMakeFiles/**/*.dir/**/*.o")
         }
 
     def core_times(self) -> dict[str, int]:
@@ -182,8 +199,23 @@ class RealGraph:
             "GENERIC_BLAS_LIBRARIES": "blas",
             "ONNX_NAMESPACE": "onnx",
             "_GLIBCXX_USE_CXX11_ABI": "1",
-            "PYTORCH_BUILD_VERSION": "2.6.0",
+            "PYTORCH_BUILD_VERSION": self.version,
             "PYTORCH_BUILD_NUMBER": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "MAX_JOBS": "2",
+            **self._variant(prefix),
+        }
+
+    def _variant(self, prefix: str) -> dict[str, str]:
+        if not self.variant:
+            return {}
+        return {
+            **self.variant,
+            "torch_version": self.version,
+            "SRC_DIR": TREE,
+            "TORCH_TREE": TREE,
+            "RECIPE_DIR": RECIPE,
+            "CPU_COUNT": "2",
+            "target_platform": "linux-64",
+            "PYTHON": f"{prefix}/bin/python",
         }

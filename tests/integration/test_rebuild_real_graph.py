@@ -1,7 +1,8 @@
-"""What a changed package costs on the CMake graph of real PyTorch 2.6.0: objects removed, and made again by ninja.
+"""What a change costs on the CMake graphs of real PyTorch 2.6.0: objects removed, and made again by ninja.
 
 As in test_swap_real_graph.py, only the compiler is fake. A scan of the sources says which headers an object includes, a
-superset of the compiler's list. Changed headers are in a copy that is mounted over Debian's.
+superset of the compiler's list. Changed headers of the system are in copies that are mounted over Debian's. The graph
+for CUDA has the recipe's own settings.
 """
 
 from __future__ import annotations
@@ -10,21 +11,37 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from debian_inputs import PACKAGES, debian_inputs
-from real_graph import DEPFILES, RECIPE, TOOLS, RealGraph, prepare
+from debian_inputs import PACKAGES, cuda_inputs, debian_inputs, install_cuda_environment
+from real_graph import DEPFILES, RECIPE, TOOLS, TREE, RealGraph, lay_out, prepare
 
 from megabuild.isolation.base import Mount
+from megabuild.plan.environment_inputs import RECORD, EnvironmentInputs, read_inputs
+from megabuild.providers.debian.cuda import HOST_COMPILER, NVCC
 
 PYTHON = "3.12"
 OLD = 1_500_000_000
 SYSTEM_FOLDERS = ("/usr/include/x86_64-linux-gnu", "/usr/include")
 PROTOBUF = "usr/include/google/protobuf"
+MAGMA = "usr/include/magma_types.h"
 SITE = f"lib/python{PYTHON}/site-packages"
+CUDA = {
+    "provider": "debian",
+    "torch_source": "debian",
+    "torch_optimization": "2",
+    "blas_impl": "generic",
+    "cuda_compiler_version": "12.4",
+    "torch_cuda_arch_list": "9.0",
+    "CUDACXX": f"/{NVCC}",
+    "CUDAHOSTCXX": HOST_COMPILER,
+    "CUDA_HOME": "/usr",
+}
 pytestmark = pytest.mark.long
 
 
@@ -35,14 +52,28 @@ class Changed:
     configured: bool  #: CMake configured from scratch
     removed: int  #: objects
     compiled: int  #: objects, after that
+    kept: tuple[str, ...]  #: those of them that were not removed
 
 
 @dataclass(frozen=True)
 class Staging:
-    """A tree of the real graph, with the recipe's comparison of inputs."""
+    """A tree of a real graph, with the recipe's comparison of inputs."""
 
     graph: RealGraph
     protobuf: Path  #: the copy of its headers
+    magma: Path  #: the copy of its header that all others include
+
+    @property
+    def host(self) -> Path:
+        """The environment."""
+        return self.graph.work / "prefixes" / PYTHON
+
+    @property
+    def inputs(self) -> EnvironmentInputs:
+        """The record, as a plan reads it."""
+        found = read_inputs(self.graph.work / "tree")
+        assert found is not None
+        return found
 
     def run(self, command: str) -> str:
         """Run a command of tree_inputs."""
@@ -62,11 +93,23 @@ class Staging:
         self.graph.must(PYTHON, words, stub=True)
         self.graph.must(PYTHON, ["ninja", "-C", "build", "-j2"], stub=True)
 
+    def make(self) -> None:
+        """Run the first staging."""
+        self.graph.configure(PYTHON)
+        (self.graph.build / "configured-with.txt").touch()
+        self.run("begin")
+        self.compile()
+        print(self.run("record"))
+        print(self.inputs.objects)
+        for package in self.inputs.packages:
+            print(package)
+
     def stage(self) -> Changed:
         """Run a staging, as build_staging.sh does."""
         before = self.graph.object_times()
         said = self.run("compare")
         print(said)
+        survivors = self.graph.object_times()
         match = re.search(r"^::megabuild:: inputs .*?\bobjects=(\d+)", said, re.MULTILINE)
         assert match, said
         is_configured = (self.graph.build / "configured-with.txt").exists()
@@ -77,7 +120,14 @@ class Staging:
         print(self.run("record"))
         after = self.graph.object_times()
         compiled = sum(before.get(name) != date for name, date in after.items())
-        return Changed(configured=not is_configured, removed=int(match[1]), compiled=compiled)
+        kept = tuple(name for name, date in survivors.items() if after.get(name) != date)
+        return Changed(configured=not is_configured, removed=int(match[1]), compiled=compiled, kept=kept)
+
+    def is_written_by_cmake(self, name: str) -> bool:
+        """Return whether the source of an object is in the build folder."""
+        entries: list[dict[str, str]] = json.loads((self.graph.build / "compile_commands.json").read_text())
+        (source,) = [entry["file"] for entry in entries if f" -o {name} " in entry["command"]]
+        return source.startswith(f"{TREE}/build/")
 
     def change(self, path: Path) -> None:
         """Change a header, and give it an older date."""
@@ -87,22 +137,53 @@ class Staging:
         os.utime(path, (OLD, OLD))
 
 
+def lay_over(root: Path, work: Path) -> tuple[Path, Path]:
+    """Copy protobuf's headers and MAGMA's, where the root has them, into a folder."""
+    protobuf = work / "protobuf"
+    shutil.copytree(root / PROTOBUF, protobuf, symlinks=True)
+    magma = work / "magma_types.h"
+    if (root / MAGMA).exists():
+        shutil.copy(root / MAGMA, magma)
+    return protobuf, magma
+
+
 @pytest.fixture(scope="module")
 def staging(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Staging:
-    """A tree after its first staging."""
+    """A tree for CPUs after its first staging."""
     work = tmp_path_factory.mktemp("rebuild")
     inputs = debian_inputs()
     graph = prepare(work, inputs, [PYTHON], PACKAGES, repository / "recipe")
-    overlay = work / "protobuf"
-    shutil.copytree(inputs.root / PROTOBUF, overlay, symlinks=True)
-    graph = replace(graph, mounts=(Mount(source=overlay, target=f"/{PROTOBUF}"),))
+    protobuf, magma = lay_over(inputs.root, work)
+    graph.mounts = (Mount(source=protobuf, target=f"/{PROTOBUF}"),)
     write_idna(work / "prefixes" / PYTHON, 1)
-    graph.configure(PYTHON)
-    made = Staging(graph=graph, protobuf=overlay)
-    (graph.build / "configured-with.txt").touch()
-    made.run("begin")
-    made.compile()
-    print(made.run("record"))
+    made = Staging(graph=graph, protobuf=protobuf, magma=magma)
+    made.make()
+    return made
+
+
+@pytest.fixture(scope="module")
+def cuda_staging(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Staging:
+    """A tree for CUDA after its first staging."""
+    work = tmp_path_factory.mktemp("rebuild-cuda")
+    inputs = cuda_inputs()
+    (work / "prefixes").mkdir()
+    install_cuda_environment(repository, work / "prefix", ())
+    (work / "prefix").rename(work / "prefixes" / PYTHON)
+    recipe = repository / "recipe"
+    graph = lay_out(work, inputs, recipe)
+    graph.variant = CUDA
+    protobuf, magma = lay_over(inputs.root, work)
+    graph.mounts = (
+        Mount(source=protobuf, target=f"/{PROTOBUF}"),
+        Mount(source=magma, target=f"/{MAGMA}"),
+    )
+    tree = work / "tree"
+    patch = recipe / "patches" / "linalg-in-two-flavours.patch"
+    subprocess.run(["patch", "-s", "-p1", "-i", str(patch)], cwd=tree, check=True)
+    shutil.copy(recipe / "FindCUDA.cmake", tree / "cmake" / "Modules_CUDA_fix")
+    subprocess.run([sys.executable, recipe / "separate_blas.py", tree], check=True)
+    made = Staging(graph=graph, protobuf=protobuf, magma=magma)
+    made.make()
     return made
 
 
@@ -120,7 +201,7 @@ def change_nothing(staging: Staging) -> None:
 
 def change_idna(staging: Staging) -> None:
     """Change a package that no object reads."""
-    write_idna(staging.graph.work / "prefixes" / PYTHON, 2)
+    write_idna(staging.host, 2)
 
 
 def change_protobuf(staging: Staging) -> None:
@@ -130,40 +211,141 @@ def change_protobuf(staging: Staging) -> None:
 
 def change_numpy(staging: Staging) -> None:
     """Change a header that all of NumPy's include."""
-    include = staging.graph.work / "prefixes" / PYTHON / SITE / "numpy/_core/include/numpy"
-    staging.change(include / "ndarrayobject.h")
+    staging.change(staging.host / SITE / "numpy/_core/include/numpy/ndarrayobject.h")
 
 
 def change_pybind11(staging: Staging) -> None:
     """Change a header that all of pybind11's include."""
-    (header,) = (staging.graph.work / "prefixes" / PYTHON / SITE).glob("pybind11/include/pybind11/pybind11.h")
+    (header,) = (staging.host / SITE).glob("pybind11/include/pybind11/pybind11.h")
     staging.change(header)
 
 
-#: The most objects that a change may cost.
-MOST: Mapping[Callable[[Staging], None], int] = {
+def change_cudnn(staging: Staging) -> None:
+    """Change a header that all of cuDNN's include."""
+    staging.change(staging.host / "include" / "cudnn_version.h")
+
+
+def change_magma(staging: Staging) -> None:
+    """Change a header that all of MAGMA's include."""
+    staging.change(staging.magma)
+
+
+def change_source(staging: Staging) -> None:
+    """Patch one source file."""
+    source = staging.graph.work / "tree" / "aten/src/ATen/native/Sorting.cpp"
+    source.write_text(source.read_text() + "\n// changed\n")
+
+
+def change_release(staging: Staging) -> None:
+    """Take a patch release that differs in its version only: the settings change, so CMake configures from scratch."""
+    staging.graph.version = "2.6.1"
+    (staging.graph.work / "tree" / "version.txt").write_text("2.6.1\n")
+    (staging.graph.build / "configured-with.txt").unlink()
+
+
+#: Objects that are compiled for real, by the name of the tree's fixture.
+COMPILED = {
+    "staging": (
+        "c10/CMakeFiles/c10.dir/core/Allocator.cpp.o",
+        "c10/CMakeFiles/c10.dir/util/Logging.cpp.o",
+    ),
+    "cuda_staging": (
+        "c10/cuda/CMakeFiles/c10_cuda.dir/CUDAStream.cpp.o",
+        "caffe2/CMakeFiles/torch_cuda.dir/__/aten/src/ATen/native/cuda/CrossKernel.cu.o",
+    ),
+}
+#: The most objects that a change of a package may remove.
+MOST_REMOVED: Mapping[Callable[[Staging], None], int] = {
     change_nothing: 0,
     change_idna: 0,
     change_numpy: 8,
     change_protobuf: 12,
     change_pybind11: 165,
 }
+MOST_REMOVED_WITH_CUDA: Mapping[Callable[[Staging], None], int] = {
+    change_nothing: 0,
+    change_protobuf: 12,
+    change_cudnn: 24,
+    change_magma: 3,
+}
+#: The package by which a plan knows what a change costs.
+PLANNED = {
+    change_numpy: ("host", "numpy"),
+    change_pybind11: ("host", "pybind11"),
+    change_protobuf: ("system", "libprotobuf-dev"),
+    change_cudnn: ("host", "libcudnn-dev"),
+    change_magma: ("system", "libmagma-dev"),
+}
 
 
-def test_a_changed_package_costs_the_objects_that_read_it(staging: Staging) -> None:
-    record = json.loads((staging.graph.build / "environment-inputs.json").read_text())
-    print(record["objects"])
-    for package in record["packages"]:
-        print(package)
-    assert sum(record["objects"].values()) > 1000
-    for change, most in MOST.items():
+def check_packages(staging: Staging, changes: Mapping[Callable[[Staging], None], int]) -> None:
+    """Change packages, one after the other, and stage."""
+    for change, most in changes.items():
+        planned = 0
+        if change in PLANNED:
+            package = staging.inputs.named(*PLANNED[change])
+            assert package is not None
+            planned = package.objects.total
         change(staging)
         result = staging.stage()
-        print(f"{change.__name__}: {result}")
-        assert result.removed <= most
-        # a configure from scratch writes a source of libtorch.so again
-        assert result.compiled <= result.removed + result.configured
+        print(f"{change.__name__}: {planned} planned, {result}")
+        assert result.removed <= planned <= most
+        # a configure from scratch writes sources without content again
+        assert all(staging.is_written_by_cmake(name) for name in result.kept)
         if most == 0:
             assert not result.configured
         else:
             assert result.removed > 0
+
+
+def test_a_changed_package_costs_the_objects_that_read_it(staging: Staging) -> None:
+    assert staging.inputs.objects.total > 1000
+    check_packages(staging, MOST_REMOVED)
+
+
+def test_so_does_a_package_of_cuda(cuda_staging: Staging) -> None:
+    objects = cuda_staging.inputs.objects
+    assert objects.kernels > 200
+    assert objects.total > 1700
+    check_packages(cuda_staging, MOST_REMOVED_WITH_CUDA)
+
+
+@pytest.mark.parametrize("name", ["staging", "cuda_staging"])
+def test_a_patch_and_a_patch_release_cost_the_objects_that_read_them(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    staging: Staging = request.getfixturevalue(name)
+    assert staging.stage().compiled == 0
+    change_source(staging)
+    patched = staging.stage()
+    print(f"a patch: {patched}")
+    assert not patched.configured
+    assert patched.removed == 0
+    assert patched.compiled == 1
+    change_release(staging)
+    released = staging.stage()
+    print(f"a patch release: {released}")
+    assert released.removed == 0
+    readers = [name for name in released.kept if not staging.is_written_by_cmake(name)]
+    assert 5 <= len(readers) <= 15
+
+
+@pytest.mark.parametrize(("name", "objects"), COMPILED.items())
+def test_a_killed_first_compile_keeps_its_objects(
+    name: str, objects: tuple[str, ...], request: pytest.FixtureRequest
+) -> None:
+    """Of real compilers: their lists name Debian's headers of Linux by the place to which links lead."""
+    staging: Staging = request.getfixturevalue(name)
+    tree = staging.graph.work / "tree"
+    staging.graph.must(PYTHON, ["ninja", "-C", "build", "-t", "clean"])
+    for record in (tree / RECORD, staging.graph.build / ".ninja_log", staging.graph.build / ".ninja_deps"):
+        record.unlink()
+    staging.run("begin")
+    staging.graph.must(PYTHON, ["ninja", "-C", "build", "-j2", *objects])
+    compiled = staging.graph.object_times()
+    assert compiled.keys() == set(objects)
+    headers = staging.graph.must(PYTHON, ["ninja", "-C", "build", "-t", "deps"])
+    assert "/usr/lib/linux/" in headers
+    said = staging.run("compare")
+    assert " objects=0 " in said, said
+    assert staging.graph.object_times() == compiled

@@ -136,6 +136,24 @@ def test_a_compile_of_all_objects_is_expected_to_take_the_table_s_time(
     assert figures.compile_seconds == pytest.approx(share * hours * 3600 / at_once, abs=1)
 
 
+@pytest.mark.parametrize(("python", "is_compiled"), [("base", False), ("another", True)])
+def test_bindings_of_the_python_of_libtorch_s_compile_take_no_compile(
+    python: str, is_compiled: bool, repository: Path, tmp_path: Path
+) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    of_base = [item for item in plan.items if item.package.python == plan.base_python]
+    items = [
+        replace(item, package=replace(item.package, staging_host=("zlib",), python=plan.base_python))
+        for item in of_base[:1]
+    ]
+    if python == "another":
+        items = [replace(item, package=replace(item.package, python="3.0")) for item in items]
+    figures = provider_of(plan.config).cpu_figures
+    of_python = estimate_of(replace(plan, items=tuple(items))).cpu_hours - figures.hours
+    expected = figures.python_hours if is_compiled else 0.035
+    assert of_python == pytest.approx(expected, abs=0.001)
+
+
 @pytest.mark.parametrize("method", [Method.COMPILE, Method.NOTHING])
 def test_of_a_pytorch_that_exists_only_extensions_need_memory_and_disk(
     method: Method, repository: Path, tmp_path: Path

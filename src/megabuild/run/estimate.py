@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from groundwork.jobs import Jobs, bytes_per_compile, compile_jobs
 from groundwork.machine import measure
-from megabuild.plan import upstream_tests
+from megabuild.plan import fingerprint, upstream_tests
 from megabuild.plan.last_run import RunKind
 from megabuild.plan.options import MODEL
 from megabuild.plan.plan import Method, Plan, Task
@@ -29,9 +29,10 @@ _HEAVY_BYTES = 6 * GB
 #: Share of a compile that is left with the objects of a config with another BLAS (docs/lab/measurements.md, "Objects
 #: that configs share").
 _SHARED = 0.03
-#: Hours of a rebuild that finds all objects in the cache, and of each Python in it (docs/lab/measurements.md).
-_REBUILD_HOURS = 0.1
-_REBUILD_PYTHON_HOURS = 0.03
+#: Hours of a run that finds all objects in the cache, of libtorch in it, and of each Python (docs/lab/measurements.md).
+_REBUILD_HOURS = 0.015
+_REBUILD_LIBTORCH_HOURS = 0.035
+_REBUILD_PYTHON_HOURS = 0.035
 _MODEL = Figures(
     tree=0.1, package=0.05, per_python=0.02, memory=0.5, hours=0.01, python_hours=0.008, basis="measured rehearsals"
 )  # fmt: skip
@@ -177,12 +178,26 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
 
 
 def _compile_hours(progress: Progress, figures: Figures) -> float:
-    hours = progress.rounds * figures.python_hours
+    rounds = progress.rounds
+    packing = 0.0
+    if _has_base_python(progress):  # libtorch's compile has its objects
+        rounds -= 1
+        packing = min(figures.python_hours, _REBUILD_PYTHON_HOURS)
+    hours = rounds * figures.python_hours
     if progress.plan.shared:
         hours *= _SHARED
+    hours += packing
     if progress.compiles_staging:
         hours += _libtorch_hours(progress, figures)
     return hours
+
+
+def _has_base_python(progress: Progress) -> bool:
+    """Return whether packages are missing for the Python with which the staging output is compiled."""
+    if not progress.needs_staging:
+        return False
+    base = progress.plan.base_python
+    return any(package.python == base and fingerprint.inherits(package) for package in progress.missing)
 
 
 def _libtorch_hours(progress: Progress, figures: Figures) -> float:
@@ -213,7 +228,7 @@ def _task_hours(tasks: Iterable[Task]) -> float:
 
 def _rebuild_hours(progress: Progress, figures: Figures) -> float:
     """Return the hours of PyTorch's part of a run that has all objects but few; most of it is serial."""
-    hours = progress.rounds * _REBUILD_PYTHON_HOURS
+    hours = _REBUILD_HOURS + progress.rounds * _REBUILD_PYTHON_HOURS
     if progress.compiles_staging:
-        hours += _REBUILD_HOURS
+        hours += _REBUILD_LIBTORCH_HOURS
     return min(hours, figures.hours + progress.rounds * figures.python_hours)

@@ -51,7 +51,7 @@ def activity_line(activity: Activity, now: float, *, rate: bool = False) -> str:
 def _seconds_left(activity: Activity, elapsed: float) -> float:
     """Return the seconds that an activity needs by its own rate; at its beginning mostly by the plan's table.
 
-    The steps of a compile are not alike: after 7 % of PyTorch's, their rate tells a fifth of the time that is left.
+    The steps of a compile are not alike: after 7 % of PyTorch's, their rate told 14 minutes of more than an hour.
     """
     share = activity.done / activity.total
     by_rate = elapsed * (1 - share) / share

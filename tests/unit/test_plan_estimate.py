@@ -26,6 +26,7 @@ from megabuild.plan.options import Options
 from megabuild.plan.plan import Method, Plan, PlanItem, Task
 from megabuild.plan.tree_reuse import Decision, TreeUse
 from megabuild.providers.environment import Environment, virtual_gpu
+from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
 from megabuild.run import duration, outlook
 from megabuild.run import progress as progress_module
@@ -48,6 +49,12 @@ def a_plan(repository: Path, folder: Path, name: str, **overrides: tuple[str, ..
         environment=Environment(channels=(), pythons=(), overrides=overrides),
         staging=Fingerprint(),
     )
+
+
+def table_of(plan: Plan) -> Figures:
+    figures = provider_of(plan.config).cpu_figures
+    assert figures is not None
+    return figures
 
 
 def estimate_of(plan: Plan, *, use: TreeUse = TreeUse.FRESH) -> Estimate:
@@ -131,7 +138,7 @@ def test_a_compile_of_all_objects_is_expected_to_take_the_table_s_time(
     write(build / ".ninja_log", "".join(["# ninja log v7\n", *made, "9\t10\t1\tlib/libc10.so\t1\n"]))
     items = [replace(item, package=replace(item.package, staging_host=("zlib",))) for item in plan.items]
     figures = estimate_of(replace(plan, items=tuple(items)), use=use)
-    hours = provider_of(plan.config).cpu_figures.hours
+    hours = table_of(plan).hours
     at_once = min(figures.jobs.count, measure().cores)
     assert figures.compile_seconds == pytest.approx(share * hours * 3600 / at_once, abs=1)
 
@@ -148,7 +155,7 @@ def test_bindings_of_the_python_of_libtorch_s_compile_take_no_compile(
     ]
     if python == "another":
         items = [replace(item, package=replace(item.package, python="3.0")) for item in items]
-    figures = provider_of(plan.config).cpu_figures
+    figures = table_of(plan)
     of_python = estimate_of(replace(plan, items=tuple(items))).cpu_hours - figures.hours
     expected = figures.python_hours if is_compiled else 0.035
     assert of_python == pytest.approx(expected, abs=0.001)

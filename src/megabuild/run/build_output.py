@@ -188,7 +188,9 @@ class Parser:
             return
         count = int(removed[1])
         if count:
-            logger.info("%s removed from the tree: they may have read other files", counted(count, "object"))
+            logger.info(
+                "%s removed from the tree: files that they read may have changed", counted(count, "object")
+            )
 
     def seconds_of(self, package: PackageId, *, with_staging: bool) -> float:
         """Return the duration of a new package's build script so far, and of the staging if it counts as its part.

@@ -87,11 +87,12 @@ def estimate(progress: Progress) -> Estimate:
     at_once = min(jobs.count, machine.cores)  # more jobs than cores are no faster
     tests_hours = _tests_hours(progress, figures)
     parallel_hours = tests_hours + _task_hours(tasks)
-    cpu_hours = _compile_hours(progress, figures) + parallel_hours
+    libtorch_hours = _libtorch_hours(progress, figures)
+    cpu_hours = libtorch_hours + _python_hours(progress, figures) + parallel_hours
     hours = cpu_hours / at_once
     compile_seconds = 0.0
-    if progress.compiles_staging and not progress.has_objects:
-        compile_seconds = _libtorch_hours(progress, figures) * 3600 / at_once
+    if not progress.has_objects:
+        compile_seconds = libtorch_hours * 3600 / at_once
     basis = figures.basis
     if progress.kind in (RunKind.REBUILD, RunKind.REPACK):
         cpu_hours = _rebuild_hours(progress, figures) + parallel_hours
@@ -177,7 +178,8 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
     return disk
 
 
-def _compile_hours(progress: Progress, figures: Figures) -> float:
+def _python_hours(progress: Progress, figures: Figures) -> float:
+    """Return the CPU hours of all Pythons' compiles."""
     rounds = progress.rounds
     packing = 0.0
     if _has_base_python(progress):  # libtorch's compile has its objects
@@ -186,10 +188,7 @@ def _compile_hours(progress: Progress, figures: Figures) -> float:
     hours = rounds * figures.python_hours
     if progress.plan.shared:
         hours *= _SHARED
-    hours += packing
-    if progress.compiles_staging:
-        hours += _libtorch_hours(progress, figures)
-    return hours
+    return hours + packing
 
 
 def _has_base_python(progress: Progress) -> bool:
@@ -201,7 +200,9 @@ def _has_base_python(progress: Progress) -> bool:
 
 
 def _libtorch_hours(progress: Progress, figures: Figures) -> float:
-    """Return the CPU hours of libtorch's compile, or of the rest of one that was interrupted."""
+    """Return the CPU hours of libtorch's compile, or of the rest of one that was interrupted; 0 without a compile."""
+    if not progress.compiles_staging:
+        return 0.0
     hours = figures.hours
     if progress.plan.shared:
         hours *= _SHARED

@@ -29,10 +29,9 @@ def test_without_what_only_a_user_knows_it_ends_before_anything_is_fetched(
 ) -> None:
     image = tiny_image("podman", podman_storage)
     file = repository / "containers" / f"{name}.Containerfile"
-    words = ("build", "-f", str(file), "--build-arg", f"BASE={image}", str(repository))
+    # without a container: crun starts none on a machine with both versions of control groups
+    words = ("build", "--isolation=chroot", "-f", str(file), "--build-arg", f"BASE={image}", str(repository))
     done = client("podman", podman_storage, *words)
-    if "OCI" in done.stderr:
-        pytest.skip(f"podman starts no container: {done.stderr.splitlines()[-1]}")
     assert done.returncode != 0
     assert f"\nerror: {question}" in done.stdout
 

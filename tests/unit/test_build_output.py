@@ -140,7 +140,7 @@ def test_a_run_is_measured_by_phase_and_objects_by_kind(monkeypatch: pytest.Monk
                 feed(parser, line(text, package="pytorch", build=f"py{python}", python=python))
             clock.now += 10
     costs = parser.costs(200.0, ObjectCounts(core=1))
-    assert (costs.configure, costs.compile, costs.install, costs.pythons) == (27, 100, 7, 50)
+    assert (costs.sync, costs.configure, costs.compile, costs.install, costs.pythons) == (7, 20, 100, 7, 50)
     assert costs.fixed == 50
     assert parser.built == {"core": 1, "bindings": 1}
 

@@ -29,6 +29,7 @@ from megabuild.providers.environment import Environment, virtual_gpu
 from megabuild.providers.provider import Figures
 from megabuild.providers.select import provider_of
 from megabuild.run import duration, outlook
+from megabuild.run import estimate as estimate_module
 from megabuild.run import progress as progress_module
 from megabuild.run.build_output import Parser
 from megabuild.run.estimate import GB, Estimate, _memory_needs, _tests_hours, estimate
@@ -188,6 +189,25 @@ def test_a_compile_without_optimization_takes_less(repository: Path, tmp_path: P
     assert estimate_of(quick).hours == estimate_of(unmeasured).hours
 
 
+def test_more_jobs_shorten_compiles_but_not_the_packing_of_libtorch_s_own_python(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = a_plan(repository, tmp_path, "linux_64_cpu")
+    items = [
+        replace(item, package=replace(item.package, staging_host=("zlib",)))
+        for item in plan.items
+        if item.package.python == plan.base_python and item.package.name == "pytorch"
+    ]
+    plan = replace(plan, items=tuple(items))
+    for cores in (1, 4):
+        machine = replace(measure(), cores=cores, memory_free=900 * GB)
+        with monkeypatch.context() as patch:
+            patch.setattr(estimate_module, "measure", lambda machine=machine: machine)
+            found = estimate_of(replace(plan, options=replace(plan.options, cpu_count=cores)))
+        expected = table_of(plan).hours / cores + 0.035
+        assert found.hours == pytest.approx(expected, abs=0.001)
+
+
 def test_packages_that_exist_take_nothing(repository: Path, tmp_path: Path) -> None:
     plan = a_plan(repository, tmp_path, "linux_64_cpu")
     figures = estimate(Progress(plan=plan, existing=frozenset(plan.file_names)))
@@ -223,15 +243,28 @@ def minutes(plan: Plan, decision: Decision) -> float:
 ALL = ObjectCounts(core=1200, bindings=160)
 #: As docs/lab/measurements.md measured PyTorch 2.6: four Pythons, of which three need bindings of their own.
 SCRATCH = RunCosts(
-    seconds=4 * 3600.0, configure=60.0, compile=3 * 3600.0, install=60.0, pythons=2400.0, compiled=ALL
+    seconds=4 * 3600.0,
+    sync=12.0,
+    configure=48.0,
+    compile=3 * 3600.0,
+    install=60.0,
+    pythons=2400.0,
+    compiled=ALL,
 )
 MEASURED = LastRuns(
     runs={RunKind.SCRATCH: SCRATCH}, object_seconds={"core": 15.0, "bindings": 10.0}, link_seconds=20.0
 )
 
 
-def kept(missing: ObjectCounts | None) -> Decision:
-    return Decision(use=TreeUse.RESUME, reasons=(), is_complete=True, missing=missing, objects=ALL)
+def kept(missing: ObjectCounts | None, *, is_configured: bool = False) -> Decision:
+    return Decision(
+        use=TreeUse.RESUME,
+        reasons=(),
+        is_complete=True,
+        is_configured=is_configured,
+        missing=missing,
+        objects=ALL,
+    )
 
 
 def test_a_rebuild_costs_its_fixed_part_and_its_objects(repository: Path, tmp_path: Path) -> None:
@@ -243,16 +276,42 @@ def test_a_rebuild_costs_its_fixed_part_and_its_objects(repository: Path, tmp_pa
     assert round(eight - nothing, 1) == round((3 * 15 + 5 * 10) / 2 / 60, 1)
     assert 0.2 <= minutes(plan, kept(ObjectCounts(core=1))) - nothing < 0.4, "one object has one job"
     packages = minutes(plan, Decision(use=TreeUse.REUSE, reasons=()))
-    spared = SCRATCH.configure + SCRATCH.install + MEASURED.link_seconds
+    spared = SCRATCH.sync + SCRATCH.configure + SCRATCH.install + MEASURED.link_seconds
     assert nothing - packages == pytest.approx(spared / 60, abs=0.11)
     # a rebuild that was measured is a better basis
-    costs = RunCosts(seconds=900.0, compile=120.0, compiled=ObjectCounts(core=8))
+    costs = RunCosts(seconds=900.0, configure=48.0, compile=120.0, compiled=ObjectCounts(core=8))
     plan = replace(plan, last_runs=replace_runs(MEASURED, RunKind.REBUILD, costs))
     assert minutes(plan, kept(ObjectCounts())) == 14.0
     assert minutes(plan, kept(ObjectCounts(core=8))) == 15.0
     assert minutes(plan, kept(None)) == 14.0
     plan = replace(plan, last_runs=replace_runs(MEASURED, RunKind.REPACK, RunCosts(seconds=300.0)))
     assert minutes(plan, Decision(use=TreeUse.REUSE, reasons=())) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("rebuild", "configured", "expected"),
+    [
+        (None, False, 0.0),
+        (None, True, -48.0),
+        (48.0, False, 0.0),
+        (48.0, True, -48.0),
+        (0.0, False, 48.0),
+        (0.0, True, 0.0),
+    ],
+    ids=lambda value: str(value),
+)
+def test_the_last_rebuild_may_have_configured_or_not(
+    rebuild: float | None, configured: bool, expected: float, repository: Path, tmp_path: Path
+) -> None:
+    """``expected``: seconds more than without that difference."""
+    runs = MEASURED
+    former = SCRATCH.fixed + MEASURED.link_seconds
+    if rebuild is not None:
+        former = 900.0
+        runs = replace_runs(MEASURED, RunKind.REBUILD, RunCosts(seconds=former, configure=rebuild))
+    plan = with_last_runs(a_plan(repository, tmp_path, "linux_64_cpu"), runs)
+    found = minutes(plan, kept(ObjectCounts(), is_configured=configured))
+    assert found == pytest.approx((former + expected) / 60, abs=0.1)
 
 
 @pytest.mark.parametrize(

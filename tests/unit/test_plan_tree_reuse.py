@@ -306,6 +306,35 @@ def test_a_release_keeps_the_tree(state: Path) -> None:
     assert (state / "tree/build/a.o").exists()
 
 
+@pytest.mark.parametrize(
+    ("changed", "is_configured"),
+    [
+        ({"source": {**FIRST.source, "patch a.patch": "1"}}, True),
+        ({"source": {**FIRST.source, "source tree": "1"}}, True),
+        ({"source": {**FIRST.source, "patch a.patch": "1"}, "packages": {**PACKAGES, "host idna": "4 h 1"}}, True),
+        ({"source": {**FIRST.source, "script build_env.sh": "1"}}, False),
+        ({"source": {"recipe": "2"}}, False),
+        ({"source": {**FIRST.source, "variant torch_version": "2.6.1"}}, False),
+        ({"source": {**FIRST.source, "patch a.patch": "1"}, "packages": {**PACKAGES, "build cmake": "4 h 1"}}, False),
+        ({"packages": {**PACKAGES, "host libprotobuf": "6 h 1"}}, False),
+        ({"pins": {"variant libprotobuf": "6"}}, False),
+        ({"compilers": {"place": "host:/y"}}, False),
+    ],
+    ids=lambda value: "" if isinstance(value, bool) else " ".join(value),
+)  # fmt: skip
+def test_patches_alone_keep_cmake_s_configuration(
+    changed: Mapping[str, Any], is_configured: bool, state: Path
+) -> None:
+    decision = decide(state / "tree", state / "out", replace(FIRST, **changed))
+    assert decision.is_configured is is_configured
+
+
+def test_a_tree_whose_compile_was_interrupted_may_have_to_be_configured(state: Path) -> None:
+    patched = replace(FIRST, source={**FIRST.source, "patch a.patch": "1"})
+    assert begin(state, patched) is TreeUse.RESUME  # and killed
+    assert not decide(state / "tree", state / "out", patched).is_configured
+
+
 PROTOBUF = with_packages(host_libprotobuf="6 h 1")
 PROTOBUF_AND_ABSEIL = with_packages(PROTOBUF, host_libabseil="2 h 1")
 

@@ -36,6 +36,8 @@ _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_
 _KEYS_OF_RELEASE = ("torch_version", "torch_sha256")
 #: The fact of the compilers that names where the tree is.
 _PLACE = "place"
+_PATCH = "patch "
+_SOURCE_TREE = "source tree"
 _DPKG_FIELD = re.compile(r"^(Package|Version|Status|Architecture): *(.*?) *$", re.MULTILINE)
 
 
@@ -54,6 +56,18 @@ class Fingerprint(Key):
     def moved_to(self, place: str) -> Fingerprint:
         """Return the fingerprint of the same compile in another place."""
         return replace(self, compilers={**self.compilers, _PLACE: place})
+
+    def has_recipe_of(self, other: Fingerprint) -> bool:
+        """Return whether both compiles have the same release and build scripts: the sources may differ by patches."""
+        return self._recipe == other._recipe
+
+    @property
+    def _recipe(self) -> dict[str, str]:
+        facts: dict[str, str] = {}
+        for key, value in self.source.items():
+            if key != _SOURCE_TREE and not key.startswith(_PATCH):
+                facts[key] = value
+        return facts
 
     @property
     def place(self) -> str:
@@ -96,11 +110,11 @@ class StagingInputs(Key):
             for name, version in versions.items():
                 packages[f"{environment} {name}"] = version
         source |= {f"script {name}": value for name, value in self.scripts.items()}
-        source |= {f"patch {name}": value for name, value in self.patches.items()}
+        source |= {f"{_PATCH}{name}": value for name, value in self.patches.items()}
         # no list of a package's files names them, but the tree's record has their contents
         source |= {f"headers {name}": version for name, version in self.unpacked.items()}
         if self.source_tree:
-            source["source tree"] = self.source_tree
+            source[_SOURCE_TREE] = self.source_tree
         return Fingerprint(
             compilers=compilers,
             pins={f"variant {key}": value for key, value in self.pins.items()},

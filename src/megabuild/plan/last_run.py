@@ -73,7 +73,8 @@ class RunCosts(msgspec.Struct, frozen=True, kw_only=True):
     """Where the seconds of a complete run went."""
 
     seconds: _Seconds  #: of the whole run, without its preparation
-    configure: _Seconds = 0.0  #: staging's sources and CMake
+    sync: _Seconds = 0.0  #: staging's sources
+    configure: _Seconds = 0.0  #: staging's CMake
     compile: _Seconds = 0.0  #: staging's objects and links
     install: _Seconds = 0.0  #: staging's checks and installation
     pythons: _Seconds = 0.0  #: all Pythons' scripts: swap, bindings, package

@@ -79,6 +79,7 @@ class Decision:
     use: TreeUse
     reasons: tuple[str, ...]
     is_complete: bool = False  #: The former compile came to its end; a change since then needs few objects.
+    is_configured: bool = False  #: CMake does not configure again.
     #: Objects that neither the former compile nor a filled object cache has, at most; None: unknown.
     missing: ObjectCounts | None = None
     objects: ObjectCounts | None = None  #: All objects of the former compile; None: unknown.
@@ -249,6 +250,14 @@ class _Former:
             case never:
                 assert_never(never)
 
+    def fits_configuration(self, fingerprint: Fingerprint) -> bool:
+        """Return whether nothing that CMake reads has changed since the stamp, except by patches."""
+        if self.stamp is None:
+            return False
+        changes = compare(self.stamp, fingerprint, self.inputs)
+        is_same_environment = strongest(changes) in (Role.NOTHING, Role.SOURCE)
+        return is_same_environment and fingerprint.has_recipe_of(self.stamp)
+
     def decision(self, use: TreeUse, fingerprint: Fingerprint, *reasons: str) -> Decision:
         """Return a decision, with the objects that it needs as far as they are known."""
         objects = None
@@ -263,6 +272,7 @@ class _Former:
             use=use,
             reasons=reasons,
             is_complete=is_complete,
+            is_configured=is_complete and self.fits_configuration(fingerprint),
             missing=missing,
             objects=objects,
             objects_in=objects_in,

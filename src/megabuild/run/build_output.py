@@ -29,7 +29,8 @@ INPUTS = "inputs"
 #: Many lines, because ninja's other jobs print after the error of a failed one.
 _REMEMBERED_LINES = 2000
 _LONGEST_LINE = 100_000
-_BEFORE_COMPILE = (STAGING, "sync", "configure")
+_SYNC = "sync"
+_CONFIGURE = "configure"
 #: The phase in which ninja compiles.
 COMPILE = "compile"
 #: ninja's line of a finished object: its language and path.
@@ -159,13 +160,16 @@ class Parser:
         self._begin_phase(False, "")
         pythons = sum(spent for (is_staging, _), spent in self._seconds.items() if not is_staging)
         staging = {phase: spent for (is_staging, phase), spent in self._seconds.items() if is_staging}
-        spent_before = sum(staging.get(phase, 0.0) for phase in _BEFORE_COMPILE)
+        sync_seconds = staging.get(STAGING, 0.0) + staging.get(_SYNC, 0.0)
+        configure_seconds = staging.get(_CONFIGURE, 0.0)
         compile_seconds = staging.get(COMPILE, 0.0)
+        others = sum(staging.values()) - sync_seconds - configure_seconds - compile_seconds
         return RunCosts(
             seconds=seconds,
-            configure=spent_before,
+            sync=sync_seconds,
+            configure=configure_seconds,
             compile=compile_seconds,
-            install=max(0.0, sum(staging.values()) - spent_before - compile_seconds),
+            install=max(0.0, others),
             pythons=pythons,
             compiled=compiled,
         )

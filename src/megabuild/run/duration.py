@@ -40,13 +40,15 @@ def estimate_duration(progress: Progress, jobs: int) -> Duration:
     if former is not None:
         seconds = former.seconds + seconds_of(missing, last_runs.object_seconds, jobs)
         seconds -= min(former.compile, seconds_of(former.compiled, last_runs.object_seconds, jobs))
+        seconds += _configure_seconds(progress) - former.configure
         return Duration(seconds=seconds, basis="the last rebuild here")
     if scratch is None:
         return Duration()
     seconds = scratch.fixed + _python_seconds(scratch, last_runs, progress.rounds, jobs)
     if kind is RunKind.REPACK:
-        seconds -= scratch.configure + scratch.install
+        seconds -= scratch.sync + scratch.configure + scratch.install
     else:
+        seconds += _configure_seconds(progress) - scratch.configure
         seconds += last_runs.link_seconds + seconds_of(missing, last_runs.object_seconds, jobs)
         if not progress.tree.is_complete and progress.tree.objects is not None:
             seconds += _HIT * progress.tree.objects.total / jobs
@@ -57,6 +59,13 @@ def _as_before(former: RunCosts | None) -> Duration:
     if former is None:
         return Duration()
     return Duration(seconds=former.seconds, basis="the last run here")
+
+
+def _configure_seconds(progress: Progress) -> float:
+    """Return the seconds of staging's CMake: 0 with a kept configuration, else those of the longest run."""
+    if progress.tree.is_configured:
+        return 0.0
+    return max(costs.configure for costs in progress.plan.last_runs.runs.values())
 
 
 def seconds_of(counts: ObjectCounts, object_seconds: Mapping[str, float], jobs: int) -> float:

@@ -88,8 +88,10 @@ def estimate(progress: Progress) -> Estimate:
     tests_hours = _tests_hours(progress, figures)
     parallel_hours = tests_hours + _task_hours(tasks)
     libtorch_hours = _libtorch_hours(progress, figures)
-    cpu_hours = libtorch_hours + _python_hours(progress, figures) + parallel_hours
-    hours = cpu_hours / at_once
+    compile_hours = libtorch_hours + _python_hours(progress, figures)
+    packing_hours = _base_packing_hours(progress, figures)
+    cpu_hours = compile_hours + packing_hours + parallel_hours
+    hours = (compile_hours + parallel_hours) / at_once + packing_hours
     compile_seconds = 0.0
     if not progress.has_objects:
         compile_seconds = libtorch_hours * 3600 / at_once
@@ -179,16 +181,21 @@ def _disk(progress: Progress, figures: Figures, packages: float, *, tasks_at_onc
 
 
 def _python_hours(progress: Progress, figures: Figures) -> float:
-    """Return the CPU hours of all Pythons' compiles."""
+    """Return the CPU hours of the Pythons' compiles; libtorch's compile has the objects of its own Python."""
     rounds = progress.rounds
-    packing = 0.0
-    if _has_base_python(progress):  # libtorch's compile has its objects
+    if _has_base_python(progress):
         rounds -= 1
-        packing = min(figures.python_hours, _REBUILD_PYTHON_HOURS)
     hours = rounds * figures.python_hours
     if progress.plan.shared:
         hours *= _SHARED
-    return hours + packing
+    return hours
+
+
+def _base_packing_hours(progress: Progress, figures: Figures) -> float:
+    """Return the hours of the packages for libtorch's own Python, of which nothing is compiled: they are serial."""
+    if _has_base_python(progress):
+        return min(figures.python_hours, _REBUILD_PYTHON_HOURS)
+    return 0.0
 
 
 def _has_base_python(progress: Progress) -> bool:

@@ -96,6 +96,51 @@ def test_all_configs_in_sequence_end_with_one_zip_of_all_logs(place: Place, feed
     assert "exist" in place.run(everything).succeeded()
 
 
+#: A recipe of one package, not a list of outputs.
+ONE_PACKAGE = """\
+schema_version: 1
+context:
+  version: 1.10
+package:
+  name: dialect
+  version: ${{ version }}
+build:
+  number: 0
+  string: ${{ dialect }}_0
+  skip:
+    - win
+    - version == "1.1"
+    - if: linux
+      then: dialect == "cockney"
+  script:
+    - mkdir -p $PREFIX/share
+    - echo ${{ dialect }} > $PREFIX/share/dialect
+tests:
+  - package_contents:
+      files: [share/dialect]
+"""
+
+
+def test_what_a_recipe_of_one_package_skips_is_neither_planned_nor_built(
+    place: Place, feedstock: Path
+) -> None:
+    (feedstock / "recipe" / "recipe.yaml").write_text(ONE_PACKAGE)
+    some = feedstock / ".ci_support" / "linux_64_.yaml"
+    none = feedstock / ".ci_support" / "linux_64_broken.yaml"
+    config = some.read_text()
+    some.write_text(config + "dialect:\n- cockney\n- scots\n")
+    none.write_text(config + "dialect:\n- cockney\n")
+    command = f"python3 build-locally.py --root {feedstock}"
+    plan = place.run(f"{command} linux_64_{ON_HOST} --plan").succeeded()
+    assert "dialect-1.10-scots_0" in plan
+    assert "cockney_0" not in plan
+    place.run(f"{command} linux_64_{ON_HOST}").succeeded()
+    channel = feedstock / "output" / "packages" / "linux_64_" / "linux-64"
+    assert [path.name for path in channel.glob("*.conda")] == ["dialect-1.10-scots_0.conda"]
+    nothing = "nothing to build: the recipe skips all packages for this config"
+    assert nothing in place.run(f"{command} linux_64_broken{ON_HOST}").succeeded()
+
+
 def test_the_audit_reads_any_feedstock(place: Place, feedstock: Path) -> None:
     for command in (
         documented(

@@ -28,9 +28,7 @@ def table(root: Path) -> dict[str, list[str]]:
             kinds[f"{name}-rehearsal"] = {"torch_source": ("model",)}  # it differs in nothing else
         for row, overrides in kinds.items():
             packages = render(config, recipe_of(root, config), overrides=overrides)
-            rows[row] = [
-                f"{package.subdir}/{package.file_name}" for package in packages if not package.skipped
-            ]
+            rows[row] = [f"{package.subdir}/{package.file_name}" for package in packages]
     return rows
 
 

@@ -33,7 +33,7 @@ def config(request: pytest.FixtureRequest) -> Config:
 
 @pytest.fixture(scope="module")
 def packages(config: Config) -> tuple[PlannedPackage, ...]:
-    return tuple(package for package in render(config, recipe_of(ROOT, config)) if not package.skipped)
+    return render(config, recipe_of(ROOT, config))
 
 
 def of(packages: tuple[PlannedPackage, ...], name: str) -> tuple[PlannedPackage, ...]:
@@ -52,7 +52,7 @@ def test_a_plan_has_the_names_that_rattler_build_makes_without_the_driver(
     tests = True if "1" in config.variant.get(KEY, ()) else None
     options = Options(config=config, root=ROOT, output=tmp_path, cache=tmp_path, upstream_tests=tests)
     packages = render_recipe(options, overrides_from_options(options))
-    planned = [one.file_name for one in packages if not one.skipped]
+    planned = [one.file_name for one in packages]
     mirror = ["file:///a/mirror"] if config.name in ("linux_64_cpu", "linux_64_cpu_wheel") else []
     assert plain_engine.names(config, [recipe_of(ROOT, config)], tmp_path, *mirror) == planned
 
@@ -64,10 +64,7 @@ def test_upstream_s_tests_are_a_package_more_and_change_no_other(config: Config,
             overrides_from_options(options)
         return
     plain = overrides_from_options(replace(options, upstream_tests=False))
-    without, more = (
-        [one for one in render_recipe(options, wanted) if not one.skipped]
-        for wanted in (plain, overrides_from_options(options))
-    )
+    without, more = (render_recipe(options, wanted) for wanted in (plain, overrides_from_options(options)))
     kept_names = [one.file_name for one in without]
     assert [one.file_name for one in more if one.name != "pytorch-tests"] == kept_names
     tests = of(tuple(more), "pytorch-tests")
@@ -95,7 +92,7 @@ def test_a_rehearsal_has_upstream_s_tests_on_request_only(
         upstream_tests=choice,
     )
     packages = render_recipe(options, overrides_from_options(options))
-    assert any(one.name == "pytorch-tests" and not one.skipped for one in packages) == expected
+    assert any(one.name == "pytorch-tests" for one in packages) == expected
 
 
 def test_requirements_are_those_of_the_config(config: Config, packages: tuple[PlannedPackage, ...]) -> None:

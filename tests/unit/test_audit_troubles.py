@@ -354,7 +354,7 @@ def test_a_config_whose_recipe_cannot_be_rendered_is_told_and_the_others_are_rea
         if config.name in broken:
             raise ConfigError(f"{config.name} is wrong")
         requirements = {side: ("own", f"{side} >=1") for side in sides}
-        return [SimpleNamespace(name="own", skipped=False, **requirements)]
+        return [SimpleNamespace(name="own", **requirements)]
 
     monkeypatch.setattr(recipe_pins, "render", render_recipe)
     monkeypatch.setattr(recipe_pins, "requirement_lines", lambda *_: [])
@@ -382,10 +382,7 @@ def test_a_requirement_of_several_configs_and_sections_is_one_fact(
         ("staging_build", "build", "staging_host", "constraints"), ()
     )
     packages = [
-        SimpleNamespace(
-            name="own", skipped=False, host=("zlib 1.*", "own"), run=("zlib 1.*", "__unix"), **nothing
-        ),
-        SimpleNamespace(name="left-out", skipped=True, host=("never",), run=("never",), **nothing),
+        SimpleNamespace(name="own", host=("zlib 1.*", "own"), run=("zlib 1.*", "__unix"), **nothing),
     ]
     monkeypatch.setattr(recipe_pins, "render", lambda *_, **__: packages)
     configs = [
@@ -405,9 +402,9 @@ def test_a_requirement_of_several_configs_and_sections_is_one_fact(
 @pytest.mark.parametrize(
     ("sources", "configs"),
     [
-        ({"a": ["x"], "b": ["x"], "skipping": [], "none": []}, {"x": ()}),
-        ({"a": ["x"], "b": [], "skipping": ["x"], "none": []}, {"x": ("a",)}),
-        ({"a": ["x"], "b": ["y"], "skipping": [], "none": []}, {"x": ("a",), "y": ("b",)}),
+        ({"a": ["x"], "b": ["x"], "skipping": []}, {"x": ()}),
+        ({"a": ["x"], "b": [], "skipping": ["x"]}, {"x": ("a",)}),
+        ({"a": ["x"], "b": ["y"], "skipping": []}, {"x": ("a",), "y": ("b",)}),
     ],
 )
 def test_a_commit_holds_for_the_configs_that_build_its_recipe(
@@ -417,10 +414,10 @@ def test_a_commit_holds_for_the_configs_that_build_its_recipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def render_recipe(config: Any, *_: object, **__: object) -> list[SimpleNamespace]:
-        if config.name == "none":
+        if config.name == "skipping":
             return []
         git = [(f"https://me:s3cret@h/{name}.git", "refs/tags/v1") for name in sources[config.name]]
-        return [SimpleNamespace(skipped=config.name == "skipping", git=git)]
+        return [SimpleNamespace(git=git)]
 
     monkeypatch.setattr(recipe_pins, "render", render_recipe)
     monkeypatch.setattr(recipe_pins, "git_lines", lambda *_: ["line"])

@@ -110,8 +110,8 @@ def test_tests_need_all_that_their_requirements_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
-        ({}, {"subdir": "linux-64", "skipped": False, "build_number": 2}),
-        ({"noarch": "generic"}, {"subdir": "noarch", "skipped": False}),
+        ({}, {"subdir": "linux-64", "build_number": 2}),
+        ({"noarch": "generic"}, {"subdir": "noarch"}),
         ({"string": "${{ channel_sources }}_0"}, {"names_channels": True, "build_string": "mine_0"}),
         ({"variant": {"use_keys": ["channel_sources"]}}, {"names_channels": True}),
         ({"variant": {"use_keys": ["channel_sources"], "ignore_keys": ["channel_sources"]}},
@@ -131,6 +131,19 @@ def test_each_value_of_a_used_key_is_a_package_and_each_package_is_planned_once(
     text = RECIPE.replace("number: 2", 'number: 2, string: "${{ a }}_0"')
     packages = rendered(tmp_path, text, a=("1", "2"), unused=("3", "4"))
     assert [package.build_string for package in packages] == ["1_0", "2_0"]
+
+
+@pytest.mark.parametrize(
+    ("skip", "expected"),
+    [("false", ["1_0", "2_0"]), ("true", []), ("linux", []), ("win", ["1_0", "2_0"]), ("a == '2'", ["1_0"])],
+)
+def test_a_package_that_the_recipe_skips_is_not_planned(
+    skip: str, expected: list[str], tmp_path: Path
+) -> None:
+    """As the CUDA packages of a CPU config."""
+    text = RECIPE.replace("number: 2", f'number: 2, string: "${{{{ a }}}}_0", skip: ["{skip}"]')
+    packages = rendered(tmp_path, text, a=("1", "2"))
+    assert [package.build_string for package in packages] == expected
 
 
 def test_partners_of_an_overridden_key_follow_in_the_plan(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def a_plan(repository: Path, folder: Path, name: str, **overrides: tuple[str, ..
     options = Options(
         config=load(repository, name), root=repository, output=folder, cache=folder, cpu_count=2
     )
-    packages = [package for package in render(options.config, options.recipe) if not package.skipped]
+    packages = render(options.config, options.recipe)
     return Plan(
         options=options,
         items=tuple(PlanItem(package=package) for package in packages),

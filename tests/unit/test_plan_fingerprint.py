@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 from small_files import write
@@ -23,7 +22,7 @@ from groundwork.files import sha256
 from groundwork.machine import machine_platform
 from megabuild.configs.config import load
 from megabuild.configs.platforms import Platforms
-from megabuild.configs.render import PlannedPackage, render
+from megabuild.configs.render import PlannedPackage
 from megabuild.engine import output_folder
 from megabuild.isolation.base import Host, Isolation
 from megabuild.isolation.container import Container
@@ -166,17 +165,6 @@ def test_a_plan_has_the_staging_of_the_last_run_where_no_change_has_an_effect(
     monkeypatch.setattr(tree_reuse, "adopt", lambda *_: adopted)
     made = tiny.plan()
     assert (made.staging, made.without_effect) == (CORE, adopted.without_effect)
-
-
-@pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
-def test_a_package_that_the_recipe_skips_is_not_planned(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the CUDA packages of a CPU config."""
-
-    def skip(*words: Any, **how: Any) -> list[PlannedPackage]:
-        return [replace(package, skipped=package.python == "3.11") for package in render(*words, **how)]
-
-    monkeypatch.setattr(planning, "render", skip)
-    assert [item.package.python for item in tiny.plan().items] == [None, "3.12"]
 
 
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")

@@ -141,6 +141,26 @@ def test_a_plan_without_an_isolation_fails_if_packages_are_left_to_build(
     assert ("nothing to build" in text) == (left == 0)
 
 
+@pytest.mark.parametrize(
+    ("planned", "stored", "reason"),
+    [
+        (3, 0, "all packages exist"),
+        (3, 1, "the store has the rest"),
+        (0, 0, "the recipe skips all packages for this config"),
+    ],
+)
+def test_a_plan_says_why_nothing_is_built(planned: int, stored: int, reason: str, tiny: Tiny) -> None:
+    outlook = tiny.outlook()
+    plan = replace(outlook.plan, items=outlook.plan.items[:planned])
+    names = sorted(plan.file_names)
+    fetched = dict.fromkeys(names[:stored], cast(Any, None))
+    progress = replace(
+        outlook.progress, plan=plan, existing=frozenset(names[stored:]), stored=Stored(packages=fetched)
+    )
+    lines = plan_result(replace(outlook, progress=progress)).lines
+    assert f"nothing to build: {reason}" in lines
+
+
 @pytest.mark.parametrize("engine", [None, Engine.DOCKER, Engine.PODMAN, Engine.BUBBLEWRAP])
 def test_a_plan_tests_the_engine_of_its_run(
     engine: Engine | None, programs: Path, options: Options, monkeypatch: pytest.MonkeyPatch

@@ -46,12 +46,10 @@ from megabuild.run.estimate import estimate
 from megabuild.run.progress import Progress
 
 
-def _planned(
-    name: str, *, run: tuple[str, ...] = (), host: tuple[str, ...] = (), skipped: bool = False
-) -> PlannedPackage:
+def _planned(name: str, *, run: tuple[str, ...] = (), host: tuple[str, ...] = ()) -> PlannedPackage:
     return PlannedPackage(
         name=name, version="1", build_string="0", build_number=0, file_name=f"{name}.conda", subdir="linux-64",
-        python=None, build=(), host=host, run=run, constraints=(), test=("pip",), skipped=skipped,
+        python=None, build=(), host=host, run=run, constraints=(), test=("pip",),
     )  # fmt: skip
 
 
@@ -59,7 +57,6 @@ def test_packages_of_the_plan_are_not_asked_of_the_provider() -> None:
     planned = [
         _planned("libtorch", host=("numpy 2.*",)),
         _planned("pytorch", run=("libtorch ==1 0", "libtorch-cuda-linalg", "six")),
-        _planned("left-out", run=("nowhere",), skipped=True),
     ]
     assert requirements(planned) == ["libtorch-cuda-linalg", "numpy 2.*", "pip", "six"]
 
@@ -68,7 +65,7 @@ def test_packages_of_the_plan_are_not_asked_of_the_provider() -> None:
 def test_a_provider_is_asked_for_the_requirements_of_each_environment(kind: str) -> None:
     """Of build environments for the machine that compiles, of the others for the packages' platform."""
     needs: dict[str, Any] = {"test": (), kind: ("x 1.*", "own ==1", "left-out")}
-    planned = [replace(_planned("own"), **needs), _planned("left-out", run=("nowhere",), skipped=True)]
+    planned = [replace(_planned("own"), **needs)]
     asked = ["left-out", "x 1.*"]
     of_build = kind.endswith("build")
     assert build_requirements(planned) == (asked if of_build else [])
@@ -193,7 +190,6 @@ def test_of_the_pythons_only_those_asked_for_and_the_one_of_staging_are_prepared
     monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))
     monkeypatch.setattr(local_channel, "make", make)
     planned = [_planned("libtorch"), replace(_planned("pytorch"), python=asked)]
-    planned.append(replace(_planned("pytorch", skipped=True), python="3.13"))
     with pytest.raises(ProviderError, match="enough"):
         _ask(config, tmp_path, rehearsal=True, planned=planned)
     assert config.variant["torch_python_base"] == ("3.12",)
@@ -230,7 +226,7 @@ def test_a_recipe_without_pythons_gets_those_that_its_packages_name_else_the_new
     monkeypatch.setattr(interpreters, "find", lambda report: dict.fromkeys(("3.11", "3.12", "3.13")))
     monkeypatch.setattr(local_channel, "make", make)
     without = replace(config, provider=ProviderName.LOCAL, pythons=())
-    planned = [_planned("mine", host=host), _planned("left-out", host=("python 3.11.*",), skipped=True)]
+    planned = [_planned("mine", host=host)]
     with pytest.raises(ProviderError, match="enough"):
         _ask(without, tmp_path, planned=planned)
     assert given == [chosen]

@@ -421,7 +421,7 @@ def test_each_free_threaded_python_that_cannot_be_built_for_is_named(
 
     monkeypatch.setattr(solving, "Solver", lambda *_: SimpleNamespace(built_with=built_with))
     pythons = ("3.13", "3.13t", "3.14t")
-    packages = [SimpleNamespace(name="pytorch", python=python, skipped=False) for python in pythons]
+    packages = [SimpleNamespace(name="pytorch", python=python) for python in pythons]
     environment = SimpleNamespace(pythons=pythons)
     gaps = solving.free_threaded_gaps(
         cast(Any, packages), cast(Any, environment), Platforms.native("linux-64")

@@ -30,6 +30,7 @@ from megabuild.configs.config import Config, python_version
 from megabuild.configs.config_file import Scalar
 from megabuild.configs.overrides import CHANNELS, complete
 from megabuild.configs.recipe_document import parse_recipe
+from megabuild.configs.skipped_variants import without_skipped
 
 #: Jinja's error in the engine's message, with the line in the recipe.
 _JINJA_ERROR = re.compile(
@@ -72,7 +73,6 @@ class PlannedPackage:
     names_channels: bool = False
     #: address and revision (``refs/tags/v1`` for a tag, empty for none) of git sources
     git: tuple[tuple[str, str], ...] = ()
-    skipped: bool = False  #: whether the recipe skips the package for this config
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -96,6 +96,8 @@ def render(
 ) -> tuple[PlannedPackage, ...]:
     """Return the packages that a recipe renders to for a config, in the order the engine builds them, each once.
 
+    Those that the recipe skips for this config are not among them.
+
     ``overrides``: variant values in place of the config's; partners of zipped keys follow.
     ``build_platform``: the platform that compiles, default that of the packages.
 
@@ -116,7 +118,7 @@ def render(
             config.platform,
             build_platform or config.platform,
         )
-    except (OSError, RattlerBuildError, UnicodeError) as error:
+    except (OSError, RattlerBuildError, UnicodeError, YAMLError) as error:
         raise _not_rendered(recipe, config, error) from error
 
 
@@ -176,10 +178,12 @@ def _render(
     variants = VariantConfig({key: list(several) for key, several in values}, list(map(list, zip_keys)))
     machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
     with _hidden_secrets():
-        rendered = Stage0Recipe.from_file(recipe).render(variants, RenderConfig(machines))
+        stage0 = Stage0Recipe.from_file(recipe)
+        rendered = stage0.render(variants, RenderConfig(machines))
+        kept = list(without_skipped(rendered, stage0, text.decode(), variants, RenderConfig(machines)))
     unique: dict[tuple[str, str], PlannedPackage] = {}
     # in build order, with one variant for every combination of keys, even unused ones
-    for variant in rendered:
+    for variant in kept:
         package = _to_package(variant, platform)
         unique.setdefault((package.name, package.build_string), package)
     return tuple(unique.values())
@@ -259,7 +263,6 @@ def _to_package(variant: RenderedVariant, platform: str) -> PlannedPackage:
         staging=str(caches[0]["name"]) if caches else "",
         names_channels=CHANNELS in used and CHANNELS not in ignored,
         git=_git([recipe, *caches]),
-        skipped=bool(build.get("skip")),
     )
 
 

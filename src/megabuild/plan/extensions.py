@@ -255,9 +255,8 @@ def _items_by_python(config: Config, recipe: Path, values: Overrides) -> dict[st
     """Render a recipe's packages, by Python; by None if a package serves all Pythons."""
     items = defaultdict[str | None, list[PlanItem]](list)
     for package in render(config, recipe, overrides=values, build_platform=config.build_platform):
-        if not package.skipped:
-            serves_one = _PER_PYTHON.search(package.build_string)
-            items[package.python if serves_one else None].append(PlanItem(package=package))
+        serves_one = _PER_PYTHON.search(package.build_string)
+        items[package.python if serves_one else None].append(PlanItem(package=package))
     return items
 
 

@@ -202,7 +202,7 @@ class _Draft:
         overrides, left_out = _narrow(options, given, self.overrides)
         source = self.release.source or given.source
         environment = replace(given, overrides=overrides, source=source)
-        packages = [package for package in render_recipe(options, overrides) if not package.skipped]
+        packages = render_recipe(options, overrides)
         part, package_parts = parts(options.recipe, options.recipes, own=options.own)
         needed = fingerprint.staging(part, options, packages, environment, isolation)
         adopted = tree_reuse.adopt(options.state / "tree", options.state / "out", needed)
@@ -369,6 +369,6 @@ def _no_python(config: Config, left_out: Mapping[str, str], possible: Sequence[s
 
 
 def render_recipe(options: Options, overrides: Overrides) -> tuple[PlannedPackage, ...]:
-    """Render the recipe's packages, including those that it skips."""
+    """Render the recipe's packages for a run's options."""
     config = options.config
     return render(config, options.recipe, overrides=overrides, build_platform=config.build_platform)

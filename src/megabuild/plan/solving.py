@@ -209,7 +209,7 @@ def free_threaded_gaps(
     gaps: dict[str, str] = {}
     for package in packages:
         python = package.python or ""
-        if python.endswith("t") and python in given.pythons and not package.skipped:
+        if python.endswith("t") and python in given.pythons:
             try:
                 solver.built_with(package)
             except PreflightError as error:

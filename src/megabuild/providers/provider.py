@@ -156,7 +156,7 @@ class LocalProvider(Provider):
 
     def needed_pythons(self, available: Iterable[str], base: str) -> tuple[str, ...]:
         """Return the available Pythons that this run's packages need; staging needs ``base``."""
-        asked = {package.python for package in self.request.planned if not package.skipped}
+        asked = {package.python for package in self.request.planned}
         if "torch_python_base" in self.request.config.variant:
             asked.add(base)
         return tuple(python for python in available if python in asked)
@@ -257,8 +257,7 @@ def build_requirements(planned: Sequence[PlannedPackage]) -> list[str]:
     """Return the requirements of build environments, which have programs for the machine that compiles."""
     needs: set[str] = set()
     for package in planned:
-        if not package.skipped:
-            needs.update(package.staging_build, package.build)
+        needs.update(package.staging_build, package.build)
     return _of_others(needs, planned)
 
 
@@ -266,14 +265,13 @@ def host_requirements(planned: Sequence[PlannedPackage]) -> list[str]:
     """Return the requirements of all other environments, which are for the packages' platform."""
     needs: set[str] = set()
     for package in planned:
-        if not package.skipped:
-            needs.update(package.staging_host, package.host, package.run, package.test)
+        needs.update(package.staging_host, package.host, package.run, package.test)
     return _of_others(needs, planned)
 
 
 def _of_others(needs: Iterable[str], planned: Iterable[PlannedPackage]) -> list[str]:
     """Return the needs that the packages themselves do not meet, sorted."""
-    own = {package.name for package in planned if not package.skipped}
+    own = {package.name for package in planned}
     return sorted(need for need in needs if _name(need) not in own)
 
 

@@ -111,7 +111,11 @@ def _work_lines(outlook: Outlook) -> list[str]:
     if plan.without_effect:
         lines.append(f"no object depends on the change of {'; '.join(plan.without_effect)}")
     if left.is_done:
-        reason = "the store has the rest" if stored.packages else "all packages exist"
+        reason = "all packages exist"
+        if stored.packages:
+            reason = "the store has the rest"
+        elif not plan.file_names:
+            reason = "the recipe skips all packages for this config"
         return [f"nothing to build: {reason}", *lines]
     if left.missing and plan.stages and not stored.staging:
         lines.append(staging_sentence(outlook.progress))

@@ -128,8 +128,6 @@ def _of_recipe(recipe: Path, request: AuditRequest, troubles: list[str]) -> Iter
 def _specs(packages: tuple[PlannedPackage, ...]) -> Iterator[tuple[Section, str]]:
     """Yield the requirements of all packages that are built."""
     for package in packages:
-        if package.skipped:
-            continue
         sections = {
             Section.BUILD: (*package.staging_build, *package.build),
             Section.HOST: (*package.staging_host, *package.host),
@@ -211,10 +209,9 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCo
     for config in request.configs:
         sources: dict[tuple[str, str], None] = {}
         rendered = render(config, recipe, build_platform=config.build_platform)
-        kept = [package for package in rendered if not package.skipped]
-        for package in kept:
+        for package in rendered:
             sources |= dict.fromkeys(package.git)
-        built += bool(kept)
+        built += bool(rendered)
         for source in sources:
             taken.setdefault(source, []).append(config)
     key = _version_key(request.target.package)

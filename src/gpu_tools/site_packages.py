@@ -62,7 +62,7 @@ def find_metadata(site: Path) -> list[Path]:
 
 def _count_links(site: SitePackages) -> int:
     """Count the links among the two parent folders: ``lib64`` and ``python3.1``."""
-    return sum(path.is_symlink() for path in site.folder.parents[:2])
+    return sum(1 for path in site.folder.parents[:2] if path.is_symlink())
 
 
 def find_import_folders(site: Path) -> list[Path]:

@@ -93,7 +93,7 @@ class Step:
 
     def count_objects(self) -> int:
         """Return how many of its outputs are objects."""
-        return sum(output.endswith(".o") for output in self.outputs)
+        return sum(1 for output in self.outputs if output.endswith(".o"))
 
 
 class Graph:

@@ -100,7 +100,7 @@ def _choose_lists(contents: Contents, lists: Sequence[FileList], remarks: list[s
 
 
 def _count_missing(contents: Contents, listed: FileList) -> int:
-    return sum(path not in contents.every for path in listed.files)
+    return sum(1 for path in listed.files if path not in contents.every)
 
 
 def _version(listed: FileList) -> Version:

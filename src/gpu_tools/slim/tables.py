@@ -106,7 +106,7 @@ class Tables:
 
 def _count_touched(ranges: Iterable[tuple[int, int]], start: int, end: int) -> int:
     """Count the ranges that have a byte in common with another one."""
-    return sum(first < end and start < last for first, last in ranges)
+    return sum(1 for first, last in ranges if first < end and start < last)
 
 
 def read(library: ElfFile) -> Tables:

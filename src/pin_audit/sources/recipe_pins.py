@@ -211,7 +211,8 @@ def _commits_of(name: str, recipe: Path, request: AuditRequest) -> list[RecipeCo
         rendered = render(config, recipe, build_platform=config.build_platform)
         for package in rendered:
             sources |= dict.fromkeys(package.git)
-        built += bool(rendered)
+        if rendered:
+            built += 1
         for source in sources:
             taken.setdefault(source, []).append(config)
     key = _version_key(request.target.package)

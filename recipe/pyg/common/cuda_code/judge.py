@@ -197,7 +197,7 @@ def _describe_substitutes(facts: LibraryFacts, wanted: Wanted) -> str:
 def _find_partial(facts: LibraryFacts, wanted: frozenset[str]) -> Iterator[str]:
     """Yield the architectures that some translation units lack, each with the number of units that have it."""
     for name in cuda_archs.ordered(wanted.intersection(facts.archs)):
-        having = sum(name in unit.sm for unit in facts.units)
+        having = sum(1 for unit in facts.units if name in unit.sm)
         if having < len(facts.units):
             yield f"{name} in {having}"
 

@@ -127,6 +127,8 @@ def _command(name: str, selection: Selection, report: Path, count: int) -> list[
         # also for one at a time: pytest-xdist names a test that crashes, and runs the others; tests with random inputs
         # (hypothesis) fail now and then on slow machines
         command += ["-p", "upstream_tests.plugin", "-n", str(count), "-m", "not hypothesis"]
+        # by default, a process keeps up to a quarter of a file's tests, such as all of those that take minutes
+        command += ["--dist", "worksteal"]
         keywords = selection.keywords(name)
         if keywords:
             command += ["-k", keywords]

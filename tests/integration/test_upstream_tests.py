@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,30 @@ def test_a_file_that_may_be_empty_fails_without_a_report(packed: Path, end: str,
     kind = "crashed" if code < 0 else "failed"
     assert f"{kind} test: deep/test_kernel.py\n" in told
     assert rows(told) == {"deep/test_kernel.py": ["0", "1", "0"]}
+
+
+#: As in test_modules.py: the slow tests of a file come one after the other.
+UNEVEN = """\
+import os
+import time
+from pathlib import Path
+import pytest
+@pytest.mark.parametrize("number", range(400))
+def test_right(number):
+    if number < 50:
+        time.sleep(0.05)
+        with Path({log!r}).open("a") as log:
+            log.write(os.environ["PYTEST_XDIST_WORKER"] + "\\n")
+"""
+
+
+def test_slow_tests_beside_each_other_are_shared_by_all_processes(packed: Path, tmp_path: Path) -> None:
+    log = tmp_path / "slow"
+    (packed / "test" / "test_part.py").write_text(UNEVEN.format(log=str(log)))
+    assert rows(run(packed, "run", "test_part.py", "-n", "2"))["test_part.py"] == ["400", "0", "0"]
+    workers = Counter(log.read_text().split())
+    assert workers.keys() == {"gw0", "gw1"}
+    assert min(workers.values()) >= 10, workers
 
 
 def test_a_test_that_is_skipped_can_be_run_by_its_name(packed: Path) -> None:

@@ -192,6 +192,28 @@ def test_slow_tests_beside_each_other_are_shared_by_all_processes(packed: Path, 
     assert min(workers.values()) >= 10, workers
 
 
+#: Two tests crash, one of them in a block of slow ones.
+CRASHING = """\
+import os
+import time
+import pytest
+@pytest.mark.parametrize("number", range(60))
+def test_right(number):
+    if number < 20:
+        time.sleep(0.02)
+    if number in (10, 50):
+        os.abort()
+"""
+
+
+def test_all_other_tests_of_a_file_run_if_some_crash(packed: Path) -> None:
+    (packed / "test" / "test_part.py").write_text(CRASHING)
+    told = run(packed, "run", "test_part.py", "-n", "2", expect=1)
+    assert rows(told)["test_part.py"] == ["58", "2", "0"]
+    crashed = {line for line in told.splitlines() if line.startswith("crashed test: ")}
+    assert crashed == {f"crashed test: test_part.py::test_right[{number}]" for number in (10, 50)}
+
+
 def test_a_test_that_is_skipped_can_be_run_by_its_name(packed: Path) -> None:
     told = run(packed, "run", "test_sum.py::TestSum::test_slow", expect=1)
     assert "was not skipped" in told

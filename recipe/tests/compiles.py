@@ -34,6 +34,19 @@ assert not torch.cpu._is_avx2_supported() or cpu_vec_isa.pick_vec_isa(), (
     "torch.compile uses no vector instructions"
 )
 
+
+def sums(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(4, 64).index_add(0, rows, x)
+
+
+# PyTorch 2.6 had stored the last rows instead of sums: patches/debian/0006
+threads = torch.get_num_threads()
+torch.set_num_threads(1)
+rows = torch.arange(12) % 4
+parts = torch.ones(12, 64)
+assert torch.allclose(torch.compile(sums)(parts, rows), sums(parts, rows)), "torch.compile: wrong sums"
+torch.set_num_threads(threads)
+
 extension = loading.result()
 assert extension.twice(torch.ones(3)).tolist() == [2.0] * 3
 # if the system has these headers, the compile works although the environment lacks them

@@ -196,7 +196,7 @@ def test_a_file_runs_with_its_selection_and_a_single_test_without(
     of_file = run._command("test_a.py", chosen, tmp_path / "report.xml", 3)
     assert of_file[-1] == str(run.HERE / gather.TESTS / "test_a.py")
     text = " ".join(of_file)
-    assert "-p upstream_tests.plugin -n 3 -m not hypothesis -k test_x or test_y " in text
+    assert "-p upstream_tests.plugin -n 3 -m not hypothesis --dist worksteal -k test_x or test_y " in text
     assert f"--junit-xml={tmp_path}/report.xml --timeout={run.TEST_PATIENCE} " in text
     of_test = " ".join(run._command("test_a.py::test_z", chosen, tmp_path / "report.xml", 3))
     assert "-p no:xdist" in of_test

@@ -107,12 +107,16 @@ PLANNED = PlannedPackage(
 )  # fmt: skip
 
 
+PATCHES = "    source:\n      - path: .\n        patches: [a.patch]\n"
+
+
 def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     recipe = tmp_path / "recipe" / "recipe.yaml"
-    write(recipe, (ROOT / "recipe" / "recipe.yaml").read_text())
     for path in (ROOT / "recipe").rglob("*"):
-        if path.is_file() and path != recipe:
+        if path.is_file():
             write(tmp_path / "recipe" / path.relative_to(ROOT / "recipe"), path.read_bytes())
+    named = "      name: tiny-build\n"
+    write(recipe, (ROOT / "recipe" / "recipe.yaml").read_text().replace(named, named + PATCHES))
     patch.setattr(solving, "environment", lambda specs, *_: dict.fromkeys(specs, "1 h0"))
 
     def make(
@@ -148,7 +152,9 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
     text = recipe.read_text()
     changed = text.replace("build_staging.sh", "build_staging.sh again", 1)
     release = {"recipe/build_staging.sh": 'echo "$torch_version"'}
-    assert changed != text
+    longer = text.replace(PATCHES, PATCHES.replace("[a.patch]", "[a.patch, b.patch]"))
+    swapped = text.replace(PATCHES, PATCHES.replace("[a.patch]", "[b.patch, a.patch]"))
+    assert text not in (changed, longer, swapped)
     return Case(
         make,
         {
@@ -174,6 +180,8 @@ def staging(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
             "unpacked: a further one": {"unpacked": "libideep-dev_3.7-1_amd64.deb zlib1g-dev_1_amd64.deb"},
             "unpacked: gone": {"unpacked": ""},
             "recipe": {"written": {"recipe/recipe.yaml": changed}},
+            "patch_list": {"written": {"recipe/recipe.yaml": longer}},
+            "patch_list: in another order": {"written": {"recipe/recipe.yaml": swapped}},
             "scripts": {"written": {"recipe/build_staging.sh": "true"}},
             "patches": {"written": {"recipe/patches/for-all.patch": "x"}},
             "patches: a changed one": {"written": {"recipe/patches/base.patch": "2"}},
@@ -217,6 +225,7 @@ def package(tmp_path: Path, patch: pytest.MonkeyPatch) -> Case:
         make,
         {
             "text": {"part": replace(part, text="b")},
+            "text: its patches": {"part": replace(part, patches="b")},
             "files": {"part": replace(part, files={"build.sh": "2"})},
             "planned": {"planned": replace(PLANNED, run=("numpy",))},
             "staging": {"staged": Fingerprint(source={"recipe": "x"})},

@@ -167,6 +167,32 @@ def test_a_plan_has_the_staging_of_the_last_run_where_no_change_has_an_effect(
     assert (made.staging, made.without_effect) == (CORE, adopted.without_effect)
 
 
+@pytest.mark.parametrize(
+    ("change", "has_same_text", "has_same_patches"),
+    [
+        (("debian/0001-look-for-fmt-once.patch", "debian/another.patch"), True, False),
+        (("file: build_staging.sh", "file: another.sh"), False, True),
+        (("url: ", "url: x"), False, True),
+    ],
+    ids=["patches", "script", "source"],
+)
+def test_a_list_of_patches_is_no_part_of_the_other_text(
+    change: tuple[str, str], has_same_text: bool, has_same_patches: bool, repository: Path, tmp_path: Path
+) -> None:
+    text = (repository / "recipe" / "recipe.yaml").read_text()
+    changed = text.replace(*change, 1)
+    assert changed != text
+    found = []
+    for number, content in enumerate((text, changed)):
+        recipe = write(tmp_path / str(number) / "recipe.yaml", content)
+        part, _ = parts(recipe)
+        assert part is not None
+        found.append(part)
+    before, after = found
+    assert (before.text == after.text, before.patches == after.patches) == (has_same_text, has_same_patches)
+    assert before.names >= {"torch_source"}, "words of conditions in the list count"
+
+
 @pytest.mark.skipif(machine_platform() != "linux-64", reason="the tiny config is for linux-64")
 def test_packages_get_the_date_of_their_plan(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1750000000")

@@ -310,6 +310,7 @@ def test_a_release_keeps_the_tree(state: Path) -> None:
     ("changed", "is_configured"),
     [
         ({"source": {**FIRST.source, "patch a.patch": "1"}}, True),
+        ({"source": {**FIRST.source, "patch a.patch": "1", "list of patches": "1"}}, True),
         ({"source": {**FIRST.source, "source tree": "1"}}, True),
         ({"source": {**FIRST.source, "patch a.patch": "1"}, "packages": {**PACKAGES, "host idna": "4 h 1"}}, True),
         ({"source": {**FIRST.source, "script build_env.sh": "1"}}, False),

@@ -37,6 +37,7 @@ _KEYS_OF_RELEASE = ("torch_version", "torch_sha256")
 #: The fact of the compilers that names where the tree is.
 _PLACE = "place"
 _PATCH = "patch "
+_PATCH_LIST = "list of patches"
 _SOURCE_TREE = "source tree"
 _DPKG_FIELD = re.compile(r"^(Package|Version|Status|Architecture): *(.*?) *$", re.MULTILINE)
 
@@ -65,7 +66,7 @@ class Fingerprint(Key):
     def _recipe(self) -> dict[str, str]:
         facts: dict[str, str] = {}
         for key, value in self.source.items():
-            if key != _SOURCE_TREE and not key.startswith(_PATCH):
+            if key not in (_SOURCE_TREE, _PATCH_LIST) and not key.startswith(_PATCH):
                 facts[key] = value
         return facts
 
@@ -89,7 +90,8 @@ class StagingInputs(Key):
     system: Mapping[str, str]  #: versions of the packages of a Debian root
     unpacked: Mapping[str, str]  #: of those with headers that the root has only unpacked
     required: tuple[str, ...]  #: names of the packages that the recipe requires in both environments
-    recipe: str  #: hash of the staging's part of the recipe
+    recipe: str  #: hash of the staging's part of the recipe, without its list of patches
+    patch_list: str  #: hash of that list, empty without one
     scripts: Mapping[str, str]  #: hashes by path
     patches: Mapping[str, str]  #: hashes by file name
     source_tree: str  #: hash over PyTorch's source if it is a folder, or empty
@@ -113,6 +115,8 @@ class StagingInputs(Key):
         source |= {f"{_PATCH}{name}": value for name, value in self.patches.items()}
         # no list of a package's files names them, but the tree's record has their contents
         source |= {f"headers {name}": version for name, version in self.unpacked.items()}
+        if self.patch_list:
+            source[_PATCH_LIST] = self.patch_list
         if self.source_tree:
             source[_SOURCE_TREE] = self.source_tree
         return Fingerprint(
@@ -202,6 +206,7 @@ def staging_inputs(
         unpacked=unpacked_headers(environment.root) if environment.root else {},
         required=tuple(sorted({spec.split()[0] for spec in (*first.staging_build, *first.staging_host)})),
         recipe=digest(part.text)[:16],
+        patch_list=digest(part.patches)[:16] if part.patches else "",
         scripts={name: value[:16] for name, value in part.files.items()},
         patches=_patches(options.recipe.parent / "patches", next(iter(variant.get("torch_source", ())), "*")),
         source_tree=_source_tree(options, environment)[:16],
@@ -242,7 +247,7 @@ def package(planned: PlannedPackage, part: Part | None, staged: Fingerprint) -> 
     """Return a package's inputs: its part of the recipe, its requirements, the staging."""
     own = part or Part(text="", files={})
     return PackageInputs(
-        text=own.text,
+        text=own.text + own.patches,
         files=own.files,
         planned=planned.facts,
         staging=staged.digest if inherits(planned) else "",

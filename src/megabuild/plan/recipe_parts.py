@@ -29,6 +29,7 @@ _RECIPE_FILE = re.compile(r"""\$\{?RECIPE_DIR\}?"?/([\w.-]+(?:/[\w.-]+)*)""")
 _VARIABLE = re.compile(r"""(?:\$\{?|["'])([A-Za-z_]\w*)""")
 _FILE_NAME = re.compile(r"[\w./-]{1,100}\.\w+")
 _COMMENT = re.compile(r"(^|\s)#.*")
+_PATCHES = "patches"
 _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$")
 
 
@@ -36,7 +37,8 @@ _COMPILER_KEYS = re.compile(r"(c|cxx|cuda|fortran)_(compiler|stdlib)(_version)?$
 class Part:
     """One output of a recipe."""
 
-    text: str  #: its section and the context values it uses, without comments and layout
+    text: str  #: its section and the context values it uses, without comments, layout and lists of patches
+    patches: str = ""  #: its lists of patches
     #: sha256 of the files that it runs, directly or indirectly, by path below the recipes' folder
     files: Mapping[str, str]
     names: frozenset[str] = frozenset()  #: words of its expressions and conditions, also of context values
@@ -54,7 +56,7 @@ class Part:
 
     def variant_keys(self, keys: Iterable[str], top: Path) -> list[str]:
         """Return the config's keys that the section or one of its scripts names; ``top`` as for :func:`parts`."""
-        words = set(re.findall(r"\w+", self.text))
+        words = set(re.findall(r"\w+", self.text + self.patches))
         for name in self.files:
             words.update(re.findall(r"\w+", (top / name).read_text(errors="replace")))
         return sorted(key for key in keys if key in words or _COMPILER_KEYS.match(key))
@@ -65,6 +67,7 @@ class Part:
             return self
         return Part(
             text=other.text + self.text,
+            patches=other.patches + self.patches,
             files={**other.files, **self.files},
             names=other.names | self.names,
         )
@@ -119,11 +122,17 @@ class _Recipe:
         return {key: self.document[key] for key in keys if key in self.document}
 
     def _part(self, section: Mapping[str, Any]) -> Part:
-        text = json.dumps(section, sort_keys=True, default=str)
+        patches: list[Any] = []
+        text = json.dumps(_without_patches(section, patches), sort_keys=True, default=str)
         context = self._context_of(section)
         text += json.dumps(context, sort_keys=True)
         files = _files_of(section, self.folder, self.top, follow=self.own)
-        return Part(text=text, files=files, names=_names_used(section) | _names_used(context))
+        return Part(
+            text=text,
+            patches=json.dumps(patches, sort_keys=True, default=str) if patches else "",
+            files=files,
+            names=_names_used(section) | _names_used(context),
+        )
 
     def _context_of(self, section: Mapping[str, Any]) -> dict[str, str]:
         """Return the context values that a section's expressions use, directly or through one another.
@@ -185,6 +194,21 @@ def _files_of(section: Mapping[str, Any], folder: Path, top: Path, *, follow: bo
                 if follow:
                     named += _references(path, folder, top)
     return {path.relative_to(top).as_posix(): sha256(path) for path in sorted(files)}
+
+
+def _without_patches(value: Any, patches: list[Any]) -> Any:
+    """Return a section without its sources' lists of patches, which are appended to ``patches``."""
+    if isinstance(value, list):
+        return [_without_patches(item, patches) for item in value]
+    if not isinstance(value, dict):
+        return value
+    rest = {}
+    for key, content in value.items():
+        if key == _PATCHES:
+            patches.append(content)
+        else:
+            rest[key] = _without_patches(content, patches)
+    return rest
 
 
 def _recipe_files(text: str) -> list[str]:

@@ -177,10 +177,11 @@ def _render(
     """
     variants = VariantConfig({key: list(several) for key, several in values}, list(map(list, zip_keys)))
     machines = PlatformConfig(target_platform=platform, build_platform=build_platform, host_platform=platform)
+    target = RenderConfig(machines)
     with _hidden_secrets():
         stage0 = Stage0Recipe.from_file(recipe)
-        rendered = stage0.render(variants, RenderConfig(machines))
-        kept = list(without_skipped(rendered, stage0, text.decode(), variants, RenderConfig(machines)))
+        rendered = stage0.render(variants, target)
+        kept = list(without_skipped(rendered, stage0, text.decode(), variants, target))
     unique: dict[tuple[str, str], PlannedPackage] = {}
     # in build order, with one variant for every combination of keys, even unused ones
     for variant in kept:

@@ -7,7 +7,7 @@ which of them the engine skips when it builds. Such a recipe is therefore render
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rattler_build import RenderConfig, RenderedVariant, Stage0Recipe, VariantConfig
@@ -36,9 +36,10 @@ def without_skipped(
         yield from rendered
         return
     listed = Stage0Recipe.from_yaml(_as_list(text))
-    kept = [variant.variant for variant in listed.render(variants, machines)]
+    kept = [dict(variant.variant) for variant in listed.render(variants, machines)]
     for variant in rendered:
-        if _is_among(variant, kept):
+        values = dict(variant.variant)
+        if any(_agree(values, other) for other in kept):
             yield variant
 
 
@@ -61,11 +62,6 @@ def _as_list(text: str) -> str:
     return written.getvalue()
 
 
-def _is_among(variant: RenderedVariant, kept: Iterable[Any]) -> bool:
-    """Return whether one of the kept variants has the same values."""
-    values = dict(variant.variant)
-    for other in kept:
-        shared = values.keys() & dict(other).keys()
-        if all(values[key] == dict(other)[key] for key in shared):
-            return True
-    return False
+def _agree(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two variants have the same values of the keys that both use."""
+    return all(one[key] == other[key] for key in one.keys() & other.keys())

@@ -36,6 +36,7 @@ _NO_FACTS = frozenset({"torch_source_path", "python", "is_python_min", "further_
 _KEYS_OF_RELEASE = ("torch_version", "torch_sha256")
 #: The fact of the compilers that names where the tree is.
 _PLACE = "place"
+#: Facts that differ by PyTorch's own files only: what begins so, the recipe's list of patches, a folder of sources.
 _PATCH = "patch "
 _PATCH_LIST = "list of patches"
 _SOURCE_TREE = "source tree"
